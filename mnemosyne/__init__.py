@@ -1,0 +1,3 @@
+"""Mnemosyne: several unmodified PyTorch programs share one GPU through one CUDA context."""
+
+__version__ = "0.1.0"
