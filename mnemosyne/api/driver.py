@@ -1,0 +1,68 @@
+"""The driver and NVML entry points PyTorch resolves by name (cuda.h, nvml.h)."""
+
+from mnemosyne.api.spec import Mode
+from mnemosyne.api.words import handwritten
+
+BY_HAND = [
+    *handwritten(
+        "cuda", Mode.LOCAL, "answered from the device's description",
+        "cuDeviceComputeCapability", "cuDeviceGet", "cuDeviceGetAttribute", "cuDeviceGetCount",
+        "cuDeviceGetName", "cuDeviceGetUuid", "cuDeviceGetUuid_v2", "cuDeviceTotalMem_v2",
+        "cuDriverGetVersion", "cuInit",
+    ),
+    *handwritten(
+        "cuda", Mode.LOCAL, "there is one context, and the client never owns it",
+        "cuCtxGetCurrent", "cuCtxGetDevice", "cuCtxSetCurrent", "cuCtxSynchronize",
+        "cuDevicePrimaryCtxGetState", "cuDevicePrimaryCtxRelease_v2", "cuDevicePrimaryCtxRetain",
+    ),
+    *handwritten(
+        "cuda", Mode.LOCAL, "a table of names", "cuGetErrorName", "cuGetErrorString",
+        "cuGetProcAddress", "cuGetProcAddress_v2",
+    ),
+    *handwritten(
+        "cuda", Mode.LOCAL, "answered from the client's table of allocations",
+        "cuMemGetAddressRange_v2", "cuPointerGetAttribute",
+    ),
+    *handwritten(
+        "nvml", Mode.LOCAL, "tells of the one device this client sees",
+        "nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2",
+        "nvmlDeviceGetHandleByPciBusId_v2", "nvmlDeviceGetHandleByUUID",
+        "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetName", "nvmlDeviceGetUUID", "nvmlErrorString",
+        "nvmlInit", "nvmlInitWithFlags", "nvmlInit_v2", "nvmlShutdown",
+        "nvmlSystemGetCudaDriverVersion_v2", "nvmlSystemGetDriverVersion",
+    ),
+]  # fmt: skip
+
+#: Exported under the unversioned name too, as the driver's own tables list them.
+VERSIONED = {
+    "cuDevicePrimaryCtxRelease": "cuDevicePrimaryCtxRelease_v2",
+    "cuDeviceTotalMem": "cuDeviceTotalMem_v2",
+    "cuMemGetAddressRange": "cuMemGetAddressRange_v2",
+}
+
+REFUSED = [
+    *handwritten(
+        "cuda", Mode.REFUSED, "memory comes from the session's arena",
+        "cuMemAddressFree", "cuMemAddressReserve", "cuMemCreate", "cuMemExportToShareableHandle",
+        "cuMemGetAllocationGranularity", "cuMemGetAllocationPropertiesFromHandle",
+        "cuMemImportFromShareableHandle", "cuMemMap", "cuMemRelease",
+        "cuMemRetainAllocationHandle", "cuMemSetAccess", "cuMemUnmap", "cuMulticastAddDevice",
+        "cuMulticastBindMem", "cuMulticastCreate", "cuMulticastUnbind",
+    ),
+    *handwritten(
+        "cuda", Mode.REFUSED, "the context is shared",
+        "cuCtxFromGreenCtx", "cuCtxPopCurrent_v2", "cuCtxPushCurrent_v2",
+        "cuDevResourceGenerateDesc", "cuDevSmResourceSplitByCount", "cuDeviceGetDevResource",
+        "cuGreenCtxCreate", "cuGreenCtxDestroy", "cuGreenCtxStreamCreate",
+        "cuLogsRegisterCallback", "cuLogsUnregisterCallback",
+    ),
+    *handwritten(
+        "cuda", Mode.REFUSED, "not implemented yet", "cuMemsetD32Async", "cuStreamWriteValue32_v2"
+    ),
+    *handwritten(
+        "nvml", Mode.REFUSED, "tells of other processes or of the machine's wiring",
+        "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetComputeRunningProcesses_v3",
+        "nvmlDeviceGetGpuFabricInfoV", "nvmlDeviceGetNvLinkRemoteDeviceType",
+        "nvmlDeviceGetNvLinkRemotePciInfo_v2",
+    ),
+]  # fmt: skip

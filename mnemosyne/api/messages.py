@@ -1,0 +1,99 @@
+"""The messages that hand-written stubs send. Offsets into the host slot stand for host memory:
+a frame never holds a client address, so it can be kept and executed again.
+"""
+
+from mnemosyne.api.spec import Message
+from mnemosyne.api.words import (
+    BLAS,
+    BYTES,
+    EVENT,
+    FUNCTION,
+    I32,
+    LIST,
+    PTR,
+    SCALAR,
+    SIZE,
+    STREAM,
+    TEXT,
+    U32,
+)
+
+_GRID = tuple(U32(name) for name in ("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ"))
+
+MEMORY = [
+    Message("malloc", (SIZE("bytes"),), (PTR("devPtr"),), journal=True),
+    Message("free", (PTR("devPtr"),), journal=True),
+    Message("host_alloc", (SIZE("bytes"),), (SIZE("hostOffset"),), journal=True),
+    Message("host_free", (SIZE("hostOffset"),), journal=True),
+    # Data inline in the frame: small copies.
+    Message("copy_inline", (PTR("dst"), BYTES("data"), STREAM())),
+    Message("copy_fetch", (PTR("src"), SIZE("count"), STREAM()), (BYTES("data"),)),
+    # Data in the host slot: staged pageable memory, or pinned memory itself.
+    Message("copy_from_host", (PTR("dst"), SIZE("hostOffset"), SIZE("count"), STREAM())),
+    Message("copy_to_host", (SIZE("hostOffset"), PTR("src"), SIZE("count"), STREAM())),
+    Message("copy_device", (PTR("dst"), PTR("src"), SIZE("count"), STREAM())),
+    Message(
+        "copy_device_2d",
+        (PTR("dst"), SIZE("dpitch"), PTR("src"), SIZE("spitch"), SIZE("width"), SIZE("height"),
+         STREAM()),
+    ),
+    Message("event_record", (EVENT(), STREAM(), U32("flags"))),
+]  # fmt: skip
+
+KERNELS = [
+    # module: [library path, file offset, size in bytes, hash]. The reply's status is MODULE_UNKNOWN
+    # when the server cannot read that file; the client then sends the bytes and asks again.
+    # params: [[offset, size], ...]; attributes: the fields of cudaFuncAttributes, see FunctionInfo.
+    Message(
+        "kernel", (LIST("module"), TEXT("name")),
+        (FUNCTION(), LIST("params"), LIST("attributes")), journal=True,
+    ),
+    Message(
+        "module_bytes", (BYTES("hash"), SIZE("total"), SIZE("offset"), BYTES("data")), ()
+    ),
+    Message("function_attribute", (FUNCTION(), I32("attribute"), I32("value")), journal=True),
+    Message(
+        "occupancy", (FUNCTION(), I32("blockSize"), SIZE("dynamicShared"), U32("flags")),
+        (I32("numBlocks"),),
+    ),
+    Message("launch", (FUNCTION(), *_GRID, U32("sharedMem"), STREAM(), BYTES("args"))),
+    # attributes: [[cudaLaunchAttributeID, value bytes], ...]
+    Message(
+        "launch_ex",
+        (FUNCTION(), *_GRID, U32("sharedMem"), STREAM(), BYTES("args"), LIST("attributes")),
+    ),
+]  # fmt: skip
+
+LIBRARIES = [
+    Message(
+        "blas_configure",
+        (BLAS(), STREAM(), I32("mathMode"), I32("pointerMode"), PTR("workspace"), SIZE("bytes")),
+        journal=True,
+    ),
+    # type: cudaDataType; result 0: the dot product comes back in the reply.
+    Message(
+        "blas_dot",
+        (BLAS(), I32("type"), I32("n"), PTR("x"), I32("incx"), PTR("y"), I32("incy"),
+         PTR("result")),
+        (BYTES("value"),),
+    ),
+    # desc: [computeType, scaleType, [[attribute, bytes], ...]]
+    # layouts: [type, rows, cols, ld, [[attribute, bytes], ...]]; preference: [[attribute, bytes], ...]
+    # results: [[algo bytes, workspaceSize, wavesCount], ...], best first
+    Message(
+        "lt_heuristic",
+        (LIST("desc"), LIST("layoutA"), LIST("layoutB"), LIST("layoutC"), LIST("layoutD"),
+         LIST("preference"), I32("requested")),
+        (LIST("results"),),
+    ),
+    Message(
+        "lt_matmul",
+        (STREAM(), LIST("desc"), SCALAR("alpha", ""), PTR("A"), LIST("layoutA"), PTR("B"),
+         LIST("layoutB"), SCALAR("beta", ""), PTR("C"), LIST("layoutC"), PTR("D"), LIST("layoutD"),
+         BYTES("algo"), PTR("workspace"), SIZE("workspaceBytes")),
+    ),
+]  # fmt: skip
+
+MESSAGES = [*MEMORY, *KERNELS, *LIBRARIES]
+
+MODULE_UNKNOWN = -1  # status of a ``kernel`` reply: send the module's bytes

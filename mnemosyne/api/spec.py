@@ -1,0 +1,139 @@
+"""The words the specification is written in.
+
+How this works: a *call* is an exported C function. A regular call (ASYNC, SYNC, ONCE, CACHED) is its
+own *message*: its stub is generated and its parameters are the frame's fields. A CUSTOM call has a
+hand-written stub, which sends messages declared on their own. Meaning sits in the parameter's kind:
+a stream is checked and numbered as a stream wherever it occurs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from functools import cached_property
+
+
+class Mode(Enum):
+    """How a call is answered."""
+
+    ASYNC = "async"  # sent, never answered; errors surface at a later call
+    SYNC = "sync"  # sent, the caller waits for the reply
+    ONCE = "once"  # SYNC until this content has succeeded, ASYNC from then on
+    CACHED = "cached"  # SYNC once per content, then answered from the client's cache
+    LOCAL = "local"  # answered in the client, by hand-written code
+    CUSTOM = "custom"  # hand-written on the client, sends messages of its own
+    NATIVE = "native"  # not interposed: the library's own answer needs no device
+    REFUSED = "refused"  # exported, returns "not supported" and says its name
+
+
+class Kind(Enum):
+    """What a field means; decides its C type, its wire form and how it is checked."""
+
+    INT = "int"  # any integer or enum
+    REAL = "real"  # float or double, passed by value
+    PTR = "ptr"  # device pointer
+    STREAM = "stream"
+    EVENT = "event"
+    BLAS = "blas"  # cuBLAS or cublasLt handle
+    FUNCTION = "function"  # kernel id given out by the server
+    SCALAR = "scalar"  # host or device scalar: bytes when on the host, else a device pointer
+    BYTES = "bytes"
+    TEXT = "text"
+    LIST = "list"  # nested array, checked by its handler
+
+
+class Way(Enum):
+    """Which direction a parameter goes, and what it does to a handle."""
+
+    IN = "in"
+    OUT = "out"  # comes back in the reply
+    NEW = "new"  # the client invents the handle and sends its number
+    GONE = "gone"  # the handle is dead after the call
+    CONST = "const"  # taken from the spec, not from the caller
+
+
+@dataclass(frozen=True)
+class Field:
+    """One parameter of a call, or one element of a frame."""
+
+    name: str
+    kind: Kind
+    ctype: str  # C type as the prototype spells it
+    way: Way = Way.IN
+    size: str = ""  # BYTES, SCALAR: C expression of the length in bytes
+
+    @property
+    def out(self) -> Field:
+        return replace(self, way=Way.OUT, ctype=self.ctype + "*")
+
+    @property
+    def new(self) -> Field:
+        return replace(self, way=Way.NEW, ctype=self.ctype + "*")
+
+    @property
+    def gone(self) -> Field:
+        return replace(self, way=Way.GONE)
+
+
+@dataclass(frozen=True)
+class Message:
+    """What travels: a frame ``[number, *fields]``; a reply, if asked for, ``[status, *outputs]``."""
+
+    name: str
+    fields: tuple[Field, ...]
+    outputs: tuple[Field, ...] = ()
+    journal: bool = False  # creates, sets or destroys state a new worker must have
+
+
+@dataclass(frozen=True)
+class Call:
+    """An exported function. ``reason`` says why it is CUSTOM, LOCAL or REFUSED."""
+
+    name: str
+    library: str
+    mode: Mode
+    params: tuple[Field, ...] = ()
+    result: str = "int"
+    reason: str = ""
+    journal: bool = False
+
+    @property
+    def message(self) -> Message | None:
+        """The message a regular call is; None where the stub is hand-written or refuses."""
+        if self.mode not in (Mode.ASYNC, Mode.SYNC, Mode.ONCE, Mode.CACHED):
+            return None
+        sent = tuple(p for p in self.params if p.way is not Way.OUT)
+        outputs = tuple(p for p in self.params if p.way is Way.OUT)
+        return Message(self.name, sent, outputs, self.journal)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """All calls, all messages, and the append-only list of message numbers."""
+
+    calls: tuple[Call, ...]
+    extra: tuple[Message, ...]
+    numbered: tuple[str, ...]
+    _by_name: dict[str, Message] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        regular = [m for c in self.calls if (m := c.message)]
+        by_name = {m.name: m for m in [*self.extra, *regular]}
+        if len(by_name) != len(self.extra) + len(regular):
+            raise ValueError("a message is declared twice")
+        missing = sorted(set(by_name) - set(self.numbered))
+        if missing:
+            raise ValueError(f"append to mnemosyne/api/numbers.py: {', '.join(missing)}")
+        object.__setattr__(self, "_by_name", by_name)
+
+    @cached_property
+    def messages(self) -> dict[int, Message]:
+        """Messages by number. A number whose message is gone stays unused."""
+        return {n: m for n, name in enumerate(self.numbered, 1) if (m := self._by_name.get(name))}
+
+    @cached_property
+    def digest(self) -> str:
+        """Changes whenever the meaning of a frame changes; client and server must agree."""
+        text = repr(sorted(self.messages.items(), key=lambda item: item[0]))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]

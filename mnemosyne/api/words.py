@@ -1,0 +1,65 @@
+"""Short constructors for fields, so that a call is one line of the specification."""
+
+from mnemosyne.api.spec import Call, Field, Kind, Mode
+
+
+def I32(name: str) -> Field:
+    return Field(name, Kind.INT, "int")
+
+
+def U32(name: str) -> Field:
+    return Field(name, Kind.INT, "unsigned int")
+
+
+def I64(name: str) -> Field:
+    return Field(name, Kind.INT, "long long")
+
+
+def SIZE(name: str) -> Field:
+    return Field(name, Kind.INT, "size_t")
+
+
+def F32(name: str) -> Field:
+    return Field(name, Kind.REAL, "float")
+
+
+def PTR(name: str) -> Field:
+    return Field(name, Kind.PTR, "void*")
+
+
+def STREAM(name: str = "stream") -> Field:
+    return Field(name, Kind.STREAM, "cudaStream_t")
+
+
+def EVENT(name: str = "event") -> Field:
+    return Field(name, Kind.EVENT, "cudaEvent_t")
+
+
+def BLAS(name: str = "handle") -> Field:
+    return Field(name, Kind.BLAS, "cublasHandle_t")
+
+
+def FUNCTION(name: str = "function") -> Field:
+    return Field(name, Kind.FUNCTION, "uint64_t")
+
+
+def SCALAR(name: str, size: str) -> Field:
+    """A scalar in host or device memory, as the handle's pointer mode says."""
+    return Field(name, Kind.SCALAR, "void*", size=size)
+
+
+def BYTES(name: str, size: str = "") -> Field:
+    return Field(name, Kind.BYTES, "void*", size=size)
+
+
+def TEXT(name: str) -> Field:
+    return Field(name, Kind.TEXT, "char*")
+
+
+def LIST(name: str) -> Field:
+    return Field(name, Kind.LIST, "")
+
+
+def handwritten(library: str, mode: Mode, reason: str, *names: str) -> list[Call]:
+    """Calls whose stubs are written by hand (or refuse), for one common reason."""
+    return [Call(name, library, mode, reason=reason) for name in names]
