@@ -78,7 +78,8 @@ LIBRARIES = [
         (BYTES("value"),),
     ),
     # desc: [computeType, scaleType, [[attribute, bytes], ...]]
-    # layouts: [type, rows, cols, ld, [[attribute, bytes], ...]]; preference: [[attribute, bytes], ...]
+    # layouts: [type, rows, cols, ld, [[attribute, bytes], ...]]
+    # preference: [[attribute, bytes], ...]
     # results: [[algo bytes, workspaceSize, wavesCount], ...], best first
     Message(
         "lt_heuristic",

@@ -1,9 +1,9 @@
 """The words the specification is written in.
 
-How this works: a *call* is an exported C function. A regular call (ASYNC, SYNC, ONCE, CACHED) is its
-own *message*: its stub is generated and its parameters are the frame's fields. A CUSTOM call has a
-hand-written stub, which sends messages declared on their own. Meaning sits in the parameter's kind:
-a stream is checked and numbered as a stream wherever it occurs.
+How this works: a *call* is an exported C function. A regular call (ASYNC, SYNC, ONCE, CACHED) is
+its own *message*: its stub is generated and its parameters are the frame's fields. A CUSTOM call has
+a hand-written stub, which sends messages declared on their own. Meaning sits in the parameter's
+kind: a stream is checked and numbered as a stream wherever it occurs.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Message:
-    """What travels: a frame ``[number, *fields]``; a reply, if asked for, ``[status, *outputs]``."""
+    """A frame ``[number, *fields]``; the reply, if one is asked for, is ``[status, *outputs]``."""
 
     name: str
     fields: tuple[Field, ...]

@@ -1,4 +1,4 @@
-"""All calls and messages in one table. What torch imports and nobody declares is refused by name."""
+"""All calls and messages in one table. What torch imports and nobody declares is refused."""
 
 from pathlib import Path
 

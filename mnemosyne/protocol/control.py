@@ -1,8 +1,8 @@
 """Control messages: what travels on the Unix sockets, never in the ring.
 
-Each is a 4-byte little-endian length and one msgpack array ``[kind, *fields]``; file descriptors ride
-along as ancillary data of the same bytes. Client and supervisor: HELLO answered by WELCOME or REFUSAL.
-Supervisor and worker: the rest.
+Each is a 4-byte little-endian length and one msgpack array ``[kind, *fields]``; file descriptors
+ride along as ancillary data of the same bytes. A client sends Hello and gets Welcome, Status or
+Refusal; the rest is between supervisor and worker.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _LENGTH = struct.Struct("<I")
 
 @dataclass(frozen=True)
 class Hello:
-    """Client to supervisor, first message. ``purpose``: "probe" asks what the device is and takes no
-    slot, "attach" takes one, "status" is for administrators."""
+    """Client to supervisor, first message. ``purpose``: "probe" asks what the device is and takes
+    no slot, "attach" takes one, "status" is for administrators."""
 
     KIND: ClassVar[int] = 1
     purpose: str
@@ -94,7 +94,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class Open:
-    """Supervisor to worker: serve this session. fds: channel, host slot, then its chunks in order."""
+    """Supervisor to worker: serve this session. fds: channel, host slot, then its chunks."""
 
     KIND: ClassVar[int] = 11
     session: int
@@ -183,7 +183,7 @@ _TYPES = {"int": int, "str": str, "bytes": bytes}
 
 def encode(message: Control) -> bytes:
     """Length prefix and body."""
-    body = msgpack.packb([message.KIND, *astuple(message)])
+    body: bytes = msgpack.packb([message.KIND, *astuple(message)])
     return _LENGTH.pack(len(body)) + body
 
 

@@ -19,7 +19,7 @@ _MIN_SIGNED = -(2**63)
 
 
 def decode(frame: bytes) -> tuple[Message, list[Any]]:
-    """The message and its field values. Raises ProtocolError for anything the spec does not allow."""
+    """The message and its field values. Raises ProtocolError for what the spec does not allow."""
     try:
         values = msgpack.unpackb(frame, strict_map_key=True, use_list=True)
     except (ValueError, msgpack.exceptions.UnpackException, RecursionError) as error:
