@@ -1,0 +1,34 @@
+"""Describes the kernels in CUDA libraries: their parameters, registers and shared memory, by name.
+
+It reads fatbins and ELF cubins itself, without the CUDA toolkit or a GPU, and keeps the results on
+disk. It must never import torch, asyncio, cuda or any other part of mnemosyne.
+
+Read on in `registry.py`, which is what a worker uses; then `fatbin.py`, `elf.py` and `layout.py`.
+"""
+
+from .arch import Arch, Reach
+from .demangle import demangle
+from .errors import CubinError
+from .fatbin import Entry, choose_entry, read_fatbin, unpack
+from .layout import Global, Kernel, Layout, read_layout
+from .library import Span, find_spans
+from .registry import Module, Registry
+
+__all__ = [
+    "Arch",
+    "CubinError",
+    "Entry",
+    "Global",
+    "Kernel",
+    "Layout",
+    "Module",
+    "Reach",
+    "Registry",
+    "Span",
+    "choose_entry",
+    "demangle",
+    "find_spans",
+    "read_fatbin",
+    "read_layout",
+    "unpack",
+]
