@@ -74,7 +74,7 @@ def _replace(path: Path, data: bytes) -> None:
 
 def _encode(arch: Arch, layout: Layout) -> bytes:
     variables = [(g.name, g.size, g.section) for g in layout.globals]
-    body: bytes = msgpack.packb((str(arch), layout.relocatable, layout.kernels.rows(), variables))
+    body: bytes = msgpack.packb((str(arch), layout.relocatable, layout.kernels.packed, variables))
     return _MAGIC + blake2b(body, digest_size=_DIGEST_BYTES).digest() + body
 
 
