@@ -13,16 +13,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NoReturn
+from typing import Any
 
 import interrupt  # noqa: F401  before torch: Ctrl-C is quiet from here on
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import Progress, TimeRemainingColumn
+from terminal import Parser, Report, bar_columns, positive
 from torch import nn
 from training import Batch, train
-
-Report = Callable[[int, float], None]  # step, loss
 
 
 def main(name: str, make_model: Callable[[], nn.Module], make_batch: Callable[[], Batch]) -> int:
@@ -73,12 +72,6 @@ def reporter(name: str, options: argparse.Namespace) -> Iterator[Report]:
         yield lambda step, loss: progress.update(task, completed=step, loss=f"{loss:.4f}")
 
 
-def bar_columns() -> tuple[TextColumn | BarColumn | MofNCompleteColumn, ...]:
-    """Name, bar, steps and loss; a task needs the field ``loss``."""
-    loss = TextColumn("loss {task.fields[loss]}")
-    return TextColumn("{task.description:8}"), BarColumn(), MofNCompleteColumn(), loss
-
-
 def rate(times: list[float]) -> float:
     """Steps per second; the first step, in which kernels are loaded, is left out if possible."""
     first = 1 if len(times) > 2 else 0
@@ -111,22 +104,6 @@ def parse_options(name: str) -> argparse.Namespace:
     if options.device is None:
         options.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return options
-
-
-class Parser(argparse.ArgumentParser):
-    """An argument parser whose complaint is one line."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(allow_abbrev=False, **settings)
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message} (see --help)\n")
-
-
-def positive(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a whole number above 0")
-    return int(text)
 
 
 def new_file(text: str) -> Path:
