@@ -8,7 +8,7 @@ Read on in `registry.py`, which is what a worker uses; then `fatbin.py`, `elf.py
 
 from .arch import Arch, Reach
 from .demangle import demangle
-from .errors import CubinError
+from .errors import ArchError, CubinError
 from .fatbin import Entry, choose_entry, read_fatbin, unpack
 from .layout import Global, Kernel, Layout, read_layout
 from .library import Span, find_spans
@@ -16,6 +16,7 @@ from .registry import Module, Registry
 
 __all__ = [
     "Arch",
+    "ArchError",
     "CubinError",
     "Entry",
     "Global",

@@ -19,12 +19,12 @@ import lz4.block
 import zstandard
 
 from .arch import Arch, Reach
-from .errors import CubinError
+from .errors import ArchError, CubinError
 
 FATBIN_MAGIC = 0xBA55ED50
 FATBIN_SECTIONS = (".nv_fatbin", "__nv_relfatbin")
 MAX_UNPACKED = 512 << 20
-"""Largest cubin we unpack, in bytes: the largest one in a public CUDA 13 library has 60 MB."""
+"""Largest cubin we unpack, in bytes: the XX."""
 
 _HEADER = Struct("<IHHQ")  # magic, version, header bytes, bytes of all entries
 _ENTRY = Struct("<HHIQI4xHHI8xQ8xQ")
@@ -113,7 +113,7 @@ def choose_entry(entries: Sequence[Entry], device: Arch, where: str = "fatbin") 
     """
     fitting = [e for e in entries if e.kind == Kind.ELF and e.arch.runs_on(device)]
     if not fitting:
-        raise CubinError(f"{where}: no cubin runs on {device}, it has {_describe(entries)}")
+        raise ArchError(f"{where}: no cubin runs on {device}, it has {_describe(entries)}")
     return max(fitting, key=lambda entry: (entry.arch.minor, entry.arch.reach))
 
 

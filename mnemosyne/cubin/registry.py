@@ -12,7 +12,7 @@ from threading import Lock
 from .arch import Arch
 from .cache import LayoutCache, default_folder
 from .elf import ELF_MAGIC, read_elf
-from .errors import CubinError
+from .errors import ArchError, CubinError
 from .fatbin import choose_entry, read_fatbin, unpack
 from .layout import Global, Kernel, Layout, read_layout
 from .library import Span, read_build_id, read_span
@@ -58,7 +58,7 @@ class Registry:
         """Describe the fatbin or cubin at `offset` of a file, `size` bytes long.
 
         The answer is kept in memory and on disk, by the library's build-id or else by content.
-        CubinError when the bytes are bad or nothing in them runs on the device.
+        CubinError when the bytes are bad, ArchError when nothing in them runs on the device.
         """
         path, span = Path(path), Span(offset, size)
         library = self._library(path) or _digest(read_span(path, span))
@@ -73,7 +73,7 @@ class Registry:
     def module_from_bytes(self, blob: bytes) -> Module:
         """Describe a fatbin or cubin that a client brought in memory; nothing is kept of it.
 
-        CubinError when the bytes are bad or nothing in them runs on the device.
+        CubinError when the bytes are bad, ArchError when nothing in them runs on the device.
         """
         arch, image = extract_cubin(blob, self.device, "module in memory")
         layout = read_layout(image, "module in memory")
@@ -112,7 +112,7 @@ def extract_cubin(blob: bytes, device: Arch, where: str) -> tuple[Arch, bytes]:
         return entry.arch, unpack(entry)
     arch = read_elf(blob, where).arch
     if not arch.runs_on(device):
-        raise CubinError(f"{where}: a cubin for {arch} does not run on {device}")
+        raise ArchError(f"{where}: a cubin for {arch} does not run on {device}")
     return arch, blob
 
 
