@@ -50,3 +50,9 @@ class Lane:
         """Marks the channel dead, wakes the client, ends the thread."""
 
 REPLY_BYTES: int
+
+def channel_state(channel_fd: int) -> tuple[int, int]:
+    """Positions in the ring: (written by the client, taken effect). Equal: nothing in flight."""
+
+def fnv1a(data: bytes) -> int:
+    """The 64-bit FNV-1a hash of ``data``."""

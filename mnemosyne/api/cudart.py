@@ -75,7 +75,7 @@ BY_HAND = [
         "cudaChooseDevice", "cudaDeviceCanAccessPeer", "cudaDeviceGetAttribute",
         "cudaDeviceGetByPCIBusId", "cudaDeviceGetLimit", "cudaDeviceGetPCIBusId",
         "cudaDeviceGetStreamPriorityRange", "cudaDriverGetVersion", "cudaGetDeviceCount",
-        "cudaGetDeviceProperties", "cudaGetDeviceProperties_v2", "cudaRuntimeGetVersion",
+        "cudaGetDeviceProperties", "cudaRuntimeGetVersion",
     ),
     *handwritten(
         "cudart", Mode.LOCAL, "state of the calling thread or of the client",

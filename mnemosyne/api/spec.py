@@ -1,9 +1,9 @@
 """The words the specification is written in.
 
-How this works: a *call* is an exported C function. A regular call (ASYNC, SYNC, ONCE, CACHED) is
-its own *message*: its stub is generated and its parameters are the frame's fields. A CUSTOM call has
-a hand-written stub, which sends messages declared on their own. Meaning sits in the parameter's
-kind: a stream is checked and numbered as a stream wherever it occurs.
+How this works: a *call* is an exported C function. A regular call (ASYNC, SYNC, ONCE) is its own
+*message*: its stub is generated and its parameters are the frame's fields. A CUSTOM call has a
+hand-written stub, which sends messages declared on their own. Meaning sits in the parameter's kind:
+a stream is checked and numbered as a stream wherever it occurs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ class Mode(Enum):
     ASYNC = "async"  # sent, never answered; errors surface at a later call
     SYNC = "sync"  # sent, the caller waits for the reply
     ONCE = "once"  # SYNC until this content has succeeded, ASYNC from then on
-    CACHED = "cached"  # SYNC once per content, then answered from the client's cache
     LOCAL = "local"  # answered in the client, by hand-written code
     CUSTOM = "custom"  # hand-written on the client, sends messages of its own
     NATIVE = "native"  # not interposed: the library's own answer needs no device
@@ -50,7 +49,6 @@ class Way(Enum):
     OUT = "out"  # comes back in the reply
     NEW = "new"  # the client invents the handle and sends its number
     GONE = "gone"  # the handle is dead after the call
-    CONST = "const"  # taken from the spec, not from the caller
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,7 @@ class Call:
     @property
     def message(self) -> Message | None:
         """The message a regular call is; None where the stub is hand-written or refuses."""
-        if self.mode not in (Mode.ASYNC, Mode.SYNC, Mode.ONCE, Mode.CACHED):
+        if self.mode not in (Mode.ASYNC, Mode.SYNC, Mode.ONCE):
             return None
         sent = tuple(p for p in self.params if p.way is not Way.OUT)
         outputs = tuple(p for p in self.params if p.way is Way.OUT)

@@ -1,0 +1,264 @@
+// cublasLt: descriptors are recorded here and sent by content; heuristics are asked once per content.
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "frame.h"
+
+namespace mnemosyne {
+namespace {
+
+using Attributes = std::map<int, std::string>;  // by attribute number, so equal contents are equal bytes
+
+struct MatmulDesc {
+  int compute_type, scale_type;
+  Attributes attributes;
+};
+struct MatrixLayout {
+  int type;
+  uint64_t rows, cols;
+  int64_t ld;
+  Attributes attributes;
+};
+struct Preference {
+  Attributes attributes;
+};
+
+// cublasLt.h: attributes that are device pointers. Their values are not part of what an algorithm
+// depends on, only their presence and alignment are.
+constexpr int kPointerMode = 2;  // CUBLASLT_MATMUL_DESC_POINTER_MODE
+constexpr int kBiasPointer = 8;  // CUBLASLT_MATMUL_DESC_BIAS_POINTER
+constexpr int kAuxPointer = 11;  // CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER
+
+struct AlgorithmData {
+  uint64_t data[8];
+};
+struct HeuristicResult {
+  AlgorithmData algorithm;
+  size_t workspace;
+  int state;
+  float waves;
+  int reserved[4];
+};
+
+int set(Attributes* attributes, int id, const void* value, size_t size) {
+  if (!value) return kBlasInvalidValue;
+  (*attributes)[id].assign(static_cast<const char*>(value), size);
+  return kBlasSuccess;
+}
+
+void pack(Packer* p, const Attributes& attributes) {
+  p->array(attributes.size());
+  for (const auto& [id, value] : attributes) {
+    p->array(2);
+    p->integer(id);
+    p->bytes(value.data(), value.size());
+  }
+}
+
+std::string text_of(const Packer& p) { return std::string(p.data(), p.size()); }
+
+std::string pack(const MatmulDesc& d) {
+  Packer p;
+  p.array(3);
+  p.integer(d.compute_type);
+  p.integer(d.scale_type);
+  pack(&p, d.attributes);
+  return text_of(p);
+}
+
+std::string pack(const MatrixLayout& l) {
+  Packer p;
+  p.array(5);
+  p.integer(l.type);
+  p.unsigned_integer(l.rows);
+  p.unsigned_integer(l.cols);
+  p.integer(l.ld);
+  pack(&p, l.attributes);
+  return text_of(p);
+}
+
+std::string pack(const Preference& preference) {
+  Packer p;
+  pack(&p, preference.attributes);
+  return text_of(p);
+}
+
+// The description with every device pointer replaced by its alignment.
+MatmulDesc content_of(const MatmulDesc& d) {
+  MatmulDesc content = d;
+  for (int id : {kBiasPointer, kAuxPointer}) {
+    auto found = content.attributes.find(id);
+    if (found == content.attributes.end() || found->second.size() != 8) continue;
+    uint64_t p;
+    memcpy(&p, found->second.data(), 8);
+    p = p ? uint64_t{1} << __builtin_ctzll(p | 256) : 0;
+    found->second.assign(reinterpret_cast<char*>(&p), 8);
+  }
+  return content;
+}
+
+size_t scalar_size(int type) {
+  switch (type) {
+    case 0: case 10: return 4;   // CUDA_R_32F, CUDA_R_32I
+    case 1: case 4: return 8;    // CUDA_R_64F, CUDA_C_32F
+    case 5: return 16;           // CUDA_C_64F
+    case 2: case 14: return 2;   // CUDA_R_16F, CUDA_R_16BF
+    default: return 0;
+  }
+}
+
+// Host scalars travel as bytes, device scalars as addresses.
+void put_scalar(Frame* frame, const MatmulDesc& d, const void* p) {
+  auto mode = d.attributes.find(kPointerMode);
+  bool on_device = mode != d.attributes.end() && !mode->second.empty() && mode->second[0] != 0;
+  size_t size = scalar_size(d.scale_type);
+  if (on_device) return frame->pointer(p);
+  if (!p || !size) frame->refuse(kNotSupported);
+  frame->bytes(p && size ? p : "", p ? size : 0);
+}
+
+struct Heuristics {
+  std::mutex mutex;
+  std::unordered_map<std::string, std::vector<HeuristicResult>> known;
+};
+Heuristics& heuristics() {
+  static Heuristics* one = new Heuristics;
+  return *one;
+}
+
+bool read_results(Reply* reply, std::vector<HeuristicResult>* results) {
+  Unpacker& u = reply->values();
+  for (uint32_t n = u.array(); n && u.ok(); --n) {
+    u.array();
+    HeuristicResult result{};
+    size_t size;
+    const char* algorithm = u.bytes(&size);
+    if (!algorithm || size != sizeof result.algorithm) return false;
+    memcpy(&result.algorithm, algorithm, size);
+    result.workspace = u.integer();
+    result.waves = static_cast<float>(u.real());
+    results->push_back(result);
+  }
+  return u.ok();
+}
+
+int ask(const std::string& content, int requested, std::vector<HeuristicResult>* results) {
+  Heuristics& h = heuristics();
+  {
+    std::lock_guard<std::mutex> lock(h.mutex);
+    auto found = h.known.find(content);
+    if (found != h.known.end()) return *results = found->second, kBlasSuccess;
+  }
+  Frame frame(Number::lt_heuristic, 7, Codes::kBlas);
+  frame.packed(content);
+  frame.integer(requested);
+  Reply reply;
+  if (int code = frame.call(&reply)) return code;
+  if (!read_results(&reply, results)) return kBlasInternalError;
+  std::lock_guard<std::mutex> lock(h.mutex);
+  h.known[content] = *results;
+  return kBlasSuccess;
+}
+
+template <typename T>
+int destroy(void* descriptor) {
+  delete static_cast<T*>(descriptor);
+  return kBlasSuccess;
+}
+
+}  // namespace
+}  // namespace mnemosyne
+
+using namespace mnemosyne;
+
+MNEMOSYNE_API cublasStatus_t cublasCreate_v2(cublasHandle_t*);
+MNEMOSYNE_API cublasStatus_t cublasDestroy_v2(cublasHandle_t);
+
+// torch uses a cuBLAS handle as a cublasLt handle, so they are one kind.
+MNEMOSYNE_API cublasStatus_t cublasLtCreate(void** handle) { return cublasCreate_v2(handle); }
+MNEMOSYNE_API cublasStatus_t cublasLtDestroy(void* handle) { return cublasDestroy_v2(handle); }
+
+MNEMOSYNE_API cublasStatus_t cublasLtMatmulDescCreate(void** desc, int compute_type, int scale_type) {
+  *desc = new MatmulDesc{compute_type, scale_type, {}};
+  return kBlasSuccess;
+}
+
+MNEMOSYNE_API cublasStatus_t cublasLtMatmulDescDestroy(void* desc) { return destroy<MatmulDesc>(desc); }
+
+MNEMOSYNE_API cublasStatus_t cublasLtMatmulDescSetAttribute(void* desc, int id, const void* value,
+                                                            size_t size) {
+  return set(&static_cast<MatmulDesc*>(desc)->attributes, id, value, size);
+}
+
+MNEMOSYNE_API cublasStatus_t cublasLtMatrixLayoutCreate(void** layout, int type, uint64_t rows,
+                                                        uint64_t cols, int64_t ld) {
+  *layout = new MatrixLayout{type, rows, cols, ld, {}};
+  return kBlasSuccess;
+}
+
+MNEMOSYNE_API cublasStatus_t cublasLtMatrixLayoutDestroy(void* layout) {
+  return destroy<MatrixLayout>(layout);
+}
+
+MNEMOSYNE_API cublasStatus_t cublasLtMatrixLayoutSetAttribute(void* layout, int id, const void* value,
+                                                              size_t size) {
+  return set(&static_cast<MatrixLayout*>(layout)->attributes, id, value, size);
+}
+
+MNEMOSYNE_API cublasStatus_t cublasLtMatmulPreferenceCreate(void** preference) {
+  *preference = new Preference;
+  return kBlasSuccess;
+}
+
+MNEMOSYNE_API cublasStatus_t cublasLtMatmulPreferenceDestroy(void* preference) {
+  return destroy<Preference>(preference);
+}
+
+MNEMOSYNE_API cublasStatus_t cublasLtMatmulPreferenceSetAttribute(void* preference, int id,
+                                                                  const void* value, size_t size) {
+  return set(&static_cast<Preference*>(preference)->attributes, id, value, size);
+}
+
+MNEMOSYNE_API cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
+    void*, const void* desc, const void* a, const void* b, const void* c, const void* d,
+    const void* preference, int requested, HeuristicResult* results, int* count) {
+  *count = 0;
+  std::string content = pack(content_of(*static_cast<const MatmulDesc*>(desc)));
+  for (const void* layout : {a, b, c, d}) content += pack(*static_cast<const MatrixLayout*>(layout));
+  content += pack(*static_cast<const Preference*>(preference));
+  std::vector<HeuristicResult> known;
+  if (int code = ask(content, requested, &known)) return code;
+  for (const HeuristicResult& result : known) {
+    if (*count < requested) results[(*count)++] = result;
+  }
+  return *count ? kBlasSuccess : kBlasNotSupported;
+}
+
+MNEMOSYNE_API cublasStatus_t cublasLtMatmul(void*, const void* desc, const void* alpha, const void* a,
+                                            const void* layout_a, const void* b, const void* layout_b,
+                                            const void* beta, const void* c, const void* layout_c,
+                                            void* d, const void* layout_d, const void* algorithm,
+                                            void* workspace, size_t workspace_bytes,
+                                            cudaStream_t stream) {
+  const MatmulDesc& description = *static_cast<const MatmulDesc*>(desc);
+  auto layout = [](const void* p) { return pack(*static_cast<const MatrixLayout*>(p)); };
+  Frame frame(Number::lt_matmul, 15, Codes::kBlas);
+  frame.stream(stream);
+  frame.packed(pack(description), pack(content_of(description)));
+  put_scalar(&frame, description, alpha);
+  frame.pointer(a);
+  frame.packed(layout(layout_a));
+  frame.pointer(b);
+  frame.packed(layout(layout_b));
+  put_scalar(&frame, description, beta);
+  frame.pointer(c);
+  frame.packed(layout(layout_c));
+  frame.pointer(d);
+  frame.packed(layout(layout_d));
+  frame.bytes(algorithm ? algorithm : "", algorithm ? sizeof(AlgorithmData) : 0);
+  frame.pointer(workspace);
+  frame.unsigned_integer(workspace_bytes);
+  return frame.once();
+}

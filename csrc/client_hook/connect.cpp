@@ -1,0 +1,223 @@
+#include "connect.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "../common/msgpack.h"
+#include "../generated/numbers.h"
+
+namespace mnemosyne {
+namespace {
+
+constexpr int kHello = 1;
+constexpr int kWelcome = 2;
+constexpr int kRefusal = 3;
+constexpr int kSeconds = 20;  // a worker may have to start before it answers
+constexpr uint32_t kMaxControl = 1 << 20;
+
+std::string failure(const char* what) { return std::string(what) + ": " + strerror(errno); }
+
+std::string program_name() {
+  char line[256];
+  int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+  ssize_t n = fd < 0 ? 0 : read(fd, line, sizeof line);
+  if (fd >= 0) close(fd);
+  std::string name(line, n > 0 ? n : 0);
+  for (char& c : name) {
+    if (static_cast<unsigned char>(c) < ' ') c = ' ';
+    if (static_cast<unsigned char>(c) > '~') c = '?';
+  }
+  return name;
+}
+
+struct Library {
+  const char* name;
+  const char* version_function;  // size_t (*)(), answers without a device
+};
+constexpr Library kLibraries[] = {{"cudnn", "cudnnGetVersion"}, {"cublasLt", "cublasLtGetVersion"}};
+
+void pack_libraries(Packer* p) {
+  using Version = size_t (*)();
+  Version versions[2];
+  uint32_t found = 0;
+  for (int i = 0; i < 2; ++i) {
+    versions[i] = reinterpret_cast<Version>(dlsym(RTLD_DEFAULT, kLibraries[i].version_function));
+    found += versions[i] != nullptr;
+  }
+  p->array(found);
+  for (int i = 0; i < 2; ++i) {
+    if (!versions[i]) continue;
+    p->array(2);
+    p->text(kLibraries[i].name);
+    p->unsigned_integer(versions[i]());
+  }
+}
+
+uint64_t wanted_memory() {
+  const char* text = getenv("MNEMOSYNE_MEMORY_BYTES");  // set by `mnemosyne run --memory`
+  return text ? strtoull(text, nullptr, 10) : 0;
+}
+
+void pack_hello(Packer* p, const char* purpose) {
+  p->array(9);
+  p->integer(kHello);
+  p->text(purpose);
+  p->integer(kProtocolVersion);
+  p->text(kSpecDigest);
+  p->integer(getpid());
+  p->text(program_name().c_str());
+  pack_libraries(p);
+  p->unsigned_integer(wanted_memory());
+  p->integer(0);
+}
+
+int connect_to(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) {
+    errno = ENAMETOOLONG;
+    return -1;
+  }
+  memcpy(address.sun_path, path.data(), path.size());
+  int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return -1;
+  timeval limit{kSeconds, 0};
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+  if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) return fd;
+  int saved = errno;
+  close(fd);
+  errno = saved;
+  return -1;
+}
+
+bool send_all(int fd, const void* data, size_t size) {
+  const char* p = static_cast<const char*>(data);
+  while (size) {
+    ssize_t n = send(fd, p, size, MSG_NOSIGNAL);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    p += n;
+    size -= n;
+  }
+  return true;
+}
+
+// Reads exactly `size` bytes; file descriptors that ride along go to `fds` (two at most).
+bool receive_all(int fd, char* data, size_t size, int* fds) {
+  while (size) {
+    iovec piece{data, size};
+    alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))];
+    msghdr message{};
+    message.msg_iov = &piece;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    ssize_t n = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+    if (n < 0 && errno == EINTR) continue;
+    if (n == 0) errno = ECONNRESET;
+    if (n <= 0) return false;
+    for (cmsghdr* c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c)) {
+      if (c->cmsg_type != SCM_RIGHTS) continue;
+      memcpy(fds, CMSG_DATA(c), c->cmsg_len - CMSG_LEN(0));
+    }
+    data += n;
+    size -= n;
+  }
+  return true;
+}
+
+std::string take_text(Unpacker* u) {
+  size_t n;
+  const char* p = u->bytes(&n);
+  return p ? std::string(p, n) : std::string();
+}
+
+void unpack_welcome(Unpacker* u, Welcome* w) {
+  w->session = u->integer();
+  w->device_base = u->integer();
+  w->device_bytes = u->integer();
+  w->host_base = u->integer();
+  w->host_bytes = u->integer();
+  w->staging_bytes = u->integer();
+  w->device.quota = u->integer();
+  w->device.cuda = static_cast<int>(u->integer());
+  w->device.name = take_text(u);
+  w->device.uuid = take_text(u);
+  w->device.properties = take_text(u);
+  for (uint32_t i = u->array(); i && u->ok(); --i) {
+    u->array();
+    uint64_t id = u->integer();
+    int value = static_cast<int>(u->integer());
+    if (id >= 4096) continue;
+    if (w->device.attributes.size() <= id) w->device.attributes.resize(id + 1);
+    w->device.attributes[id] = value;
+  }
+}
+
+std::string read_answer(int fd, Welcome* welcome) {
+  int fds[2] = {-1, -1};
+  uint32_t length = 0;
+  if (!receive_all(fd, reinterpret_cast<char*>(&length), sizeof length, fds)) {
+    return failure("no answer from the server");
+  }
+  if (length > kMaxControl) return "the server's answer is too long";
+  std::string body(length, 0);
+  if (!receive_all(fd, &body[0], length, fds)) return failure("no answer from the server");
+  welcome->channel_fd = fds[0];
+  welcome->host_fd = fds[1];
+  Unpacker u(body.data(), body.size());
+  u.array();
+  int64_t kind = u.integer();
+  if (kind == kRefusal) return take_text(&u);
+  if (kind != kWelcome) return "the server answered something else than welcome";
+  unpack_welcome(&u, welcome);
+  return u.ok() ? "" : "the server's welcome is malformed";
+}
+
+}  // namespace
+
+std::string socket_path() {
+  const char* path = getenv("MNEMOSYNE_SOCKET");
+  if (path && *path) return path;
+  const char* directory = getenv("XDG_RUNTIME_DIR");
+  if (directory && *directory) return std::string(directory) + "/mnemosyne.sock";
+  return "/tmp/mnemosyne-" + std::to_string(getuid()) + ".sock";
+}
+
+std::string say_hello(const char* purpose, Welcome* welcome, bool* no_server) {
+  std::string path = socket_path();
+  *no_server = false;
+  int fd = connect_to(path);
+  if (fd < 0) {
+    *no_server = true;
+    return "no server at " + path + " (" + strerror(errno) +
+           "); start one with: python -m mnemosyne.server --clients 4";
+  }
+  Packer hello;
+  pack_hello(&hello, purpose);
+  uint32_t length = hello.size();
+  std::string error;
+  if (!send_all(fd, &length, sizeof length) || !send_all(fd, hello.data(), length)) {
+    error = failure("the server at the socket does not listen");
+  } else {
+    error = read_answer(fd, welcome);
+  }
+  if (error.empty() && strcmp(purpose, "attach") == 0) {
+    welcome->socket = fd;
+    return "";
+  }
+  close(fd);
+  return error;
+}
+
+}  // namespace mnemosyne

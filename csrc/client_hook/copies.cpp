@@ -1,0 +1,259 @@
+// Copies. Which way one goes depends on the pointers: device memory and pinned memory lie in the
+// session's slots, everything else is pageable memory of this process and travels inline (small) or
+// through the staging area in front of the host slot.
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <mutex>
+
+#include "frame.h"
+
+namespace mnemosyne {
+namespace {
+
+constexpr size_t kInline = 8 << 10;
+constexpr size_t kFetch = 4 << 10;  // must fit into a reply
+constexpr size_t kPiece = 8 << 20;
+
+// A part of the staging area that one copy uses.
+struct Piece {
+  uint64_t start;     // counted on and on, like positions in the ring
+  uint64_t offset;    // in the host slot
+  uint64_t position;  // free once this frame has taken effect, or kInUse
+};
+constexpr uint64_t kInUse = UINT64_MAX;
+
+// The staging area, used as a ring: pieces are handed out and become free in order.
+class Staging {
+ public:
+  // `size` bytes in one piece; waits for earlier ones. Null when the server is gone.
+  Piece* take(Session* s, size_t size) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    size = (size + 63) & ~size_t{63};
+    uint64_t area = s->staging_bytes;
+    if (next_ % area + size > area) next_ += area - next_ % area;  // pieces never wrap
+    while (!pieces_.empty() && next_ + size - pieces_.front().start > area) {
+      uint64_t position = pieces_.front().position;
+      if (position == kInUse) {
+        released_.wait(lock);
+        continue;
+      }
+      if (!wait_completed(s, position)) return nullptr;
+      pieces_.pop_front();
+    }
+    pieces_.push_back({next_, next_ % area, kInUse});
+    next_ += size;
+    return &pieces_.back();
+  }
+  void free_after(Piece* piece, uint64_t position) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    piece->position = position;
+    released_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable released_;
+  std::deque<Piece> pieces_;  // addresses stay valid: only the ends change
+  uint64_t next_ = 0;
+};
+Staging& staging() {
+  static Staging* one = new Staging;
+  return *one;
+}
+
+// Sends a copy; waits for it when the caller's function has to.
+int send(Frame* frame, bool wait) {
+  if (!wait) return frame->post();
+  Reply reply;
+  return frame->call(&reply);
+}
+
+int copy_in_inline(void* dst, const void* src, size_t n, cudaStream_t stream) {
+  Frame frame(Number::copy_inline, 3);
+  frame.pointer(dst);
+  frame.bytes(src, n);
+  frame.stream(stream);
+  return frame.post();
+}
+
+int copy_from_slot(void* dst, uint64_t offset, size_t n, cudaStream_t stream, bool wait, uint64_t* at) {
+  Frame frame(Number::copy_from_host, 4);
+  frame.pointer(dst);
+  frame.unsigned_integer(offset);
+  frame.unsigned_integer(n);
+  frame.stream(stream);
+  int code = send(&frame, wait);
+  *at = frame.position();
+  return code;
+}
+
+int copy_to_slot(uint64_t offset, const void* src, size_t n, cudaStream_t stream, bool wait) {
+  Frame frame(Number::copy_to_host, 4);
+  frame.unsigned_integer(offset);
+  frame.pointer(src);
+  frame.unsigned_integer(n);
+  frame.stream(stream);
+  return send(&frame, wait);
+}
+
+int copy_in_staged(Session* s, void* dst, const void* src, size_t n, cudaStream_t stream) {
+  for (size_t done = 0; done < n; done += kPiece) {
+    size_t size = n - done < kPiece ? n - done : kPiece;
+    Piece* piece = staging().take(s, size);
+    if (!piece) return why_not();
+    memcpy(s->host + piece->offset, static_cast<const char*>(src) + done, size);
+    uint64_t position = 0;
+    char* to = static_cast<char*>(dst) + done;
+    int code = copy_from_slot(to, piece->offset, size, stream, false, &position);
+    staging().free_after(piece, position);
+    if (code) return code;
+  }
+  return kSuccess;
+}
+
+int copy_out_staged(Session* s, void* dst, const void* src, size_t n, cudaStream_t stream) {
+  for (size_t done = 0; done < n; done += kPiece) {
+    size_t size = n - done < kPiece ? n - done : kPiece;
+    Piece* piece = staging().take(s, size);
+    if (!piece) return why_not();
+    int code = copy_to_slot(piece->offset, static_cast<const char*>(src) + done, size, stream, true);
+    if (!code) memcpy(static_cast<char*>(dst) + done, s->host + piece->offset, size);
+    staging().free_after(piece, 0);
+    if (code) return code;
+  }
+  return kSuccess;
+}
+
+int fetch(void* dst, const void* src, size_t n, cudaStream_t stream) {
+  Frame frame(Number::copy_fetch, 3);
+  frame.pointer(src);
+  frame.unsigned_integer(n);
+  frame.stream(stream);
+  Reply reply;
+  if (int code = frame.call(&reply)) return code;
+  size_t got;
+  const char* data = reply.values().bytes(&got);
+  if (!data || got != n) return kUnknown;
+  memcpy(dst, data, n);
+  return kSuccess;
+}
+
+int copy_in(Session* s, void* dst, const void* src, size_t n, cudaStream_t stream, bool wait) {
+  uint64_t position;
+  if (s->is_pinned(src, n)) return copy_from_slot(dst, s->host_offset(src), n, stream, wait, &position);
+  if (n <= kInline) return copy_in_inline(dst, src, n, stream);
+  return copy_in_staged(s, dst, src, n, stream);
+}
+
+int copy_out(Session* s, void* dst, const void* src, size_t n, cudaStream_t stream, bool wait) {
+  if (s->is_pinned(dst, n)) return copy_to_slot(s->host_offset(dst), src, n, stream, wait);
+  if (n <= kFetch) return fetch(dst, src, n, stream);
+  return copy_out_staged(s, dst, src, n, stream);
+}
+
+int copy_device(void* dst, const void* src, size_t n, cudaStream_t stream) {
+  Frame frame(Number::copy_device, 4);
+  frame.pointer(dst);
+  frame.pointer(src);
+  frame.unsigned_integer(n);
+  frame.stream(stream);
+  return frame.post();
+}
+
+// Natively a copy between host buffers waits for the stream's earlier work.
+int copy_host(void* dst, const void* src, size_t n, cudaStream_t stream) {
+  Frame frame(Number::cudaStreamSynchronize, 1);
+  frame.stream(stream);
+  Reply reply;
+  int code = frame.call(&reply);
+  if (!code) memcpy(dst, src, n);
+  return code;
+}
+
+enum Kind { kHostToHost, kHostToDevice, kDeviceToHost, kDeviceToDevice, kDefault };
+
+int copy(void* dst, const void* src, size_t n, int kind, cudaStream_t stream, bool wait) {
+  if (n == 0) return kSuccess;
+  if (!dst || !src || kind < kHostToHost || kind > kDefault) return kInvalidValue;
+  Session* s = session();
+  if (!s) return why_not();
+  bool to_device = s->is_device(dst, n), from_device = s->is_device(src, n);
+  bool wants_to = kind == kHostToDevice || kind == kDeviceToDevice;
+  bool wants_from = kind == kDeviceToHost || kind == kDeviceToDevice;
+  if (kind != kDefault && (wants_to > to_device || wants_from > from_device)) return kInvalidValue;
+  if (to_device && from_device) return copy_device(dst, src, n, stream);
+  if (to_device) return copy_in(s, dst, src, n, stream, wait);
+  if (from_device) return copy_out(s, dst, src, n, stream, wait);
+  return copy_host(dst, src, n, stream);
+}
+
+int copy_2d(char* dst, size_t dpitch, const char* src, size_t spitch, size_t width, size_t height,
+            int kind, cudaStream_t stream, bool wait) {
+  if (width > dpitch || width > spitch) return height > 1 ? kInvalidValue : kSuccess;
+  if (width == dpitch && width == spitch) return copy(dst, src, width * height, kind, stream, wait);
+  Session* s = session();
+  if (!s) return why_not();
+  if (s->is_device(dst) && s->is_device(src)) {
+    Frame frame(Number::copy_device_2d, 7);
+    frame.pointer(dst);
+    frame.unsigned_integer(dpitch);
+    frame.pointer(src);
+    frame.unsigned_integer(spitch);
+    frame.unsigned_integer(width);
+    frame.unsigned_integer(height);
+    frame.stream(stream);
+    return frame.post();
+  }
+  for (size_t row = 0; row < height; ++row) {
+    if (int code = copy(dst + row * dpitch, src + row * spitch, width, kind, stream, wait)) return code;
+  }
+  return kSuccess;
+}
+
+}  // namespace
+}  // namespace mnemosyne
+
+using namespace mnemosyne;
+
+MNEMOSYNE_API cudaError_t cudaMemsetAsync(void*, int, size_t, cudaStream_t);
+MNEMOSYNE_API cudaError_t cudaMemset2DAsync(void*, size_t, int, size_t, size_t, cudaStream_t);
+
+MNEMOSYNE_API cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t n, int kind,
+                                          cudaStream_t stream) {
+  return report(copy(dst, src, n, kind, stream, false));
+}
+
+MNEMOSYNE_API cudaError_t cudaMemcpy(void* dst, const void* src, size_t n, int kind) {
+  return report(copy(dst, src, n, kind, nullptr, true));
+}
+
+MNEMOSYNE_API cudaError_t cudaMemcpyPeerAsync(void* dst, int, const void* src, int, size_t n,
+                                              cudaStream_t stream) {
+  return report(copy(dst, src, n, kDeviceToDevice, stream, false));
+}
+
+MNEMOSYNE_API cudaError_t cudaMemcpyPeer(void* dst, int, const void* src, int, size_t n) {
+  return report(copy(dst, src, n, kDeviceToDevice, nullptr, true));
+}
+
+MNEMOSYNE_API cudaError_t cudaMemcpy2DAsync(void* dst, size_t dpitch, const void* src, size_t spitch,
+                                            size_t width, size_t height, int kind,
+                                            cudaStream_t stream) {
+  return report(copy_2d(static_cast<char*>(dst), dpitch, static_cast<const char*>(src), spitch, width,
+                        height, kind, stream, false));
+}
+
+MNEMOSYNE_API cudaError_t cudaMemcpy2D(void* dst, size_t dpitch, const void* src, size_t spitch,
+                                       size_t width, size_t height, int kind) {
+  return report(copy_2d(static_cast<char*>(dst), dpitch, static_cast<const char*>(src), spitch, width,
+                        height, kind, nullptr, true));
+}
+
+MNEMOSYNE_API cudaError_t cudaMemset(void* p, int value, size_t n) {
+  return cudaMemsetAsync(p, value, n, nullptr);
+}
+
+MNEMOSYNE_API cudaError_t cudaMemset2D(void* p, size_t pitch, int value, size_t width, size_t height) {
+  return cudaMemset2DAsync(p, pitch, value, width, height, nullptr);
+}

@@ -1,0 +1,129 @@
+// The driver API's queries. There is one device and one context, which no client owns.
+#include <cstring>
+
+#include "errors.h"
+#include "exports.h"
+#include "session.h"
+
+using namespace mnemosyne;
+
+MNEMOSYNE_API cudaError_t cudaGetDeviceCount(int*);
+MNEMOSYNE_API cudaError_t cudaDeviceGetAttribute(int*, int, int);
+MNEMOSYNE_API cudaError_t cudaDeviceSynchronize();
+
+namespace {
+
+void* const kContext = reinterpret_cast<void*>(0x4d4e);
+thread_local void* current_context = nullptr;
+
+int copy_uuid(char* uuid, int ordinal) {
+  if (!device()) return why_not();
+  if (ordinal != 0) return kInvalidDevice;
+  memset(uuid, 0, 16);
+  memcpy(uuid, device()->uuid.data(), device()->uuid.size() < 16 ? device()->uuid.size() : 16);
+  return kSuccess;
+}
+
+// What cudaGetDriverEntryPoint and cuGetProcAddress write to their result.
+enum EntryPointStatus { kFound, kNotFound };
+
+int entry_point(const char* symbol, void** function, int* status) {
+  *function = find_export(symbol);
+  if (status) *status = *function ? kFound : kNotFound;
+  return kSuccess;
+}
+
+}  // namespace
+
+MNEMOSYNE_API int cuInit(unsigned) { return device() ? kSuccess : why_not(); }
+
+MNEMOSYNE_API int cuDriverGetVersion(int* version) {
+  *version = device() ? device()->cuda : 0;
+  return kSuccess;
+}
+
+MNEMOSYNE_API int cuDeviceGetCount(int* count) { return cudaGetDeviceCount(count); }
+
+MNEMOSYNE_API int cuDeviceGet(int* handle, int ordinal) {
+  *handle = ordinal;
+  return ordinal == 0 ? kSuccess : kInvalidDevice;
+}
+
+MNEMOSYNE_API int cuDeviceGetAttribute(int* value, int id, int ordinal) {
+  return cudaDeviceGetAttribute(value, id, ordinal);
+}
+
+MNEMOSYNE_API int cuDeviceComputeCapability(int* major, int* minor, int ordinal) {
+  int code = cudaDeviceGetAttribute(major, 75, ordinal);
+  return code ? code : cudaDeviceGetAttribute(minor, 76, ordinal);
+}
+
+MNEMOSYNE_API int cuDeviceGetName(char* name, int size, int ordinal) {
+  if (!device()) return why_not();
+  if (ordinal != 0 || size < 1) return kInvalidDevice;
+  strncpy(name, device()->name.c_str(), size - 1);
+  name[size - 1] = 0;
+  return kSuccess;
+}
+
+MNEMOSYNE_API int cuDeviceGetUuid(char* uuid, int ordinal) { return copy_uuid(uuid, ordinal); }
+MNEMOSYNE_API int cuDeviceGetUuid_v2(char* uuid, int ordinal) { return copy_uuid(uuid, ordinal); }
+
+MNEMOSYNE_API int cuDeviceTotalMem_v2(size_t* bytes, int ordinal) {
+  if (!device()) return why_not();
+  *bytes = device()->quota;
+  return ordinal == 0 ? kSuccess : kInvalidDevice;
+}
+
+// "Active" means that this process uses the device: torch asks before it would create a context.
+MNEMOSYNE_API int cuDevicePrimaryCtxGetState(int, unsigned* flags, int* active) {
+  *flags = 0;
+  *active = attached() != nullptr;
+  return kSuccess;
+}
+
+MNEMOSYNE_API int cuDevicePrimaryCtxRetain(void** context, int) {
+  *context = kContext;
+  return session() ? kSuccess : why_not();
+}
+
+MNEMOSYNE_API int cuDevicePrimaryCtxRelease_v2(int) { return kSuccess; }
+
+MNEMOSYNE_API int cuCtxGetCurrent(void** context) {
+  *context = current_context ? current_context : attached() ? kContext : nullptr;
+  return kSuccess;
+}
+
+MNEMOSYNE_API int cuCtxSetCurrent(void* context) {
+  if (context && context != kContext) return kInvalidValue;
+  current_context = context;
+  return kSuccess;
+}
+
+MNEMOSYNE_API int cuCtxGetDevice(int* ordinal) {
+  *ordinal = 0;
+  return kSuccess;
+}
+
+MNEMOSYNE_API int cuCtxSynchronize() { return cudaDeviceSynchronize(); }
+
+MNEMOSYNE_API int cuGetProcAddress_v2(const char* symbol, void** function, int, uint64_t, int* status) {
+  return entry_point(symbol, function, status);
+}
+
+MNEMOSYNE_API int cuGetProcAddress(const char* symbol, void** function, int, uint64_t) {
+  int status;
+  entry_point(symbol, function, &status);
+  return status == kFound ? kSuccess : kSymbolNotFound;
+}
+
+MNEMOSYNE_API cudaError_t cudaGetDriverEntryPoint(const char* symbol, void** function,
+                                                  unsigned long long, int* status) {
+  return entry_point(symbol, function, status);
+}
+
+MNEMOSYNE_API cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function,
+                                                           unsigned, unsigned long long,
+                                                           int* status) {
+  return entry_point(symbol, function, status);
+}

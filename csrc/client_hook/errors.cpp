@@ -1,0 +1,141 @@
+#include "errors.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+
+#include "session.h"
+
+namespace mnemosyne {
+namespace {
+
+struct ThreadErrors {
+  int last;
+  int detailed;  // the code that `detail` belongs to
+  char detail[480];
+};
+thread_local ThreadErrors errors;
+
+struct Name {
+  int code;
+  const char* name;
+  const char* text;
+};
+// For programs without a libcudart of their own to ask.
+constexpr Name kNames[] = {
+    {kSuccess, "cudaSuccess", "no error"},
+    {kInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
+    {kOutOfMemory, "cudaErrorMemoryAllocation", "out of memory"},
+    {kInitializationError, "cudaErrorInitializationError", "initialization error"},
+    {kCudartUnloading, "cudaErrorCudartUnloading", "driver shutting down"},
+    {kInvalidConfiguration, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
+    {kDevicesUnavailable, "cudaErrorDevicesUnavailable", "the device is busy or unavailable"},
+    {kInvalidDeviceFunction, "cudaErrorInvalidDeviceFunction", "invalid device function"},
+    {kNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
+    {kInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {kInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
+    {kSymbolNotFound, "cudaErrorSymbolNotFound", "named symbol not found"},
+    {kNotReady, "cudaErrorNotReady", "device not ready"},
+    {kNotSupported, "cudaErrorNotSupported", "operation not supported"},
+    {kUnknown, "cudaErrorUnknown", "unknown error"},
+};
+
+const Name* find_name(int code) {
+  for (const Name& name : kNames) {
+    if (name.code == code) return &name;
+  }
+  return nullptr;
+}
+
+using Describe = const char* (*)(cudaError_t);
+
+// The program's own libcudart has the vendor's wording for every code.
+const char* ask_cudart(const char* function, cudaError_t code) {
+  auto describe = reinterpret_cast<Describe>(dlsym(RTLD_NEXT, function));
+  return describe ? describe(code) : nullptr;
+}
+
+}  // namespace
+
+cudaError_t report(int code) {
+  if (code != kSuccess && code != kNotReady) errors.last = code;
+  return code;
+}
+
+cudaError_t report(int code, const char* format, ...) {
+  va_list args;
+  va_start(args, format);
+  vsnprintf(errors.detail, sizeof errors.detail, format, args);
+  va_end(args);
+  errors.detailed = code;
+  return report(code);
+}
+
+static void print(const char* format, va_list args) {
+  char line[640];
+  int n = snprintf(line, sizeof line, "mnemosyne: ");
+  n += vsnprintf(line + n, sizeof line - n - 1, format, args);
+  if (n > static_cast<int>(sizeof line) - 2) n = sizeof line - 2;
+  line[n++] = '\n';
+  if (write(STDERR_FILENO, line, n) < 0) return;  // nobody left to tell
+}
+
+void say(const char* format, ...) {
+  va_list args;
+  va_start(args, format);
+  print(format, args);
+  va_end(args);
+}
+
+void say_once(bool* once, const char* format, ...) {
+  if (__atomic_exchange_n(once, true, __ATOMIC_RELAXED)) return;
+  va_list args;
+  va_start(args, format);
+  print(format, args);
+  va_end(args);
+}
+
+}  // namespace mnemosyne
+
+using namespace mnemosyne;
+
+MNEMOSYNE_API cudaError_t cudaGetLastError() {
+  int late = take_late_error();
+  int code = errors.last ? errors.last : late;
+  errors.last = kSuccess;
+  return code;
+}
+
+MNEMOSYNE_API cudaError_t cudaPeekAtLastError() {
+  if (!errors.last) report(take_late_error());
+  return errors.last;
+}
+
+MNEMOSYNE_API const char* cudaGetErrorString(cudaError_t code) {
+  if (code != kSuccess && code == errors.detailed) return errors.detail;
+  const char* text = ask_cudart("cudaGetErrorString", code);
+  if (text) return text;
+  const Name* name = find_name(code);
+  return name ? name->text : "unrecognized error code";
+}
+
+MNEMOSYNE_API const char* cudaGetErrorName(cudaError_t code) {
+  const char* text = ask_cudart("cudaGetErrorName", code);
+  if (text) return text;
+  const Name* name = find_name(code);
+  return name ? name->name : "unrecognized error code";
+}
+
+MNEMOSYNE_API int cuGetErrorString(int code, const char** text) {
+  *text = cudaGetErrorString(code);
+  return kSuccess;
+}
+
+MNEMOSYNE_API int cuGetErrorName(int code, const char** text) {
+  const Name* name = find_name(code);
+  *text = name ? name->name : "CUDA_ERROR_UNKNOWN";
+  return kSuccess;
+}

@@ -1,0 +1,27 @@
+#include "exports.h"
+
+#include <cstring>
+
+#include "errors.h"
+#include "../generated/export_table.h"
+
+namespace mnemosyne {
+
+void* find_export(const char* name) {
+  // Sorted by name, so this is a binary search.
+  size_t low = 0, high = sizeof kExports / sizeof *kExports;
+  while (low < high) {
+    size_t middle = (low + high) / 2;
+    int order = strcmp(kExports[middle].name, name);
+    if (order == 0) return kExports[middle].function;
+    (order < 0 ? low : high) = order < 0 ? middle + 1 : middle;
+  }
+  return nullptr;
+}
+
+int refuse(int code, const char* name, const char* reason, bool* said) {
+  say_once(said, "%s is not supported: %s", name, reason);
+  return report(code, "mnemosyne: %s is not supported: %s", name, reason);
+}
+
+}  // namespace mnemosyne

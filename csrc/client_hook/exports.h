@@ -1,0 +1,17 @@
+// Every function this library exports, by name; generated from the specification.
+#pragma once
+
+namespace mnemosyne {
+
+struct Export {
+  const char* name;
+  void* function;
+};
+
+// The function that a program gets for a name (newest version of a versioned driver call), or null.
+void* find_export(const char* name);
+
+// The answer of a call that is not offered: says its name and the reason once, on stderr.
+int refuse(int code, const char* name, const char* reason, bool* said);
+
+}  // namespace mnemosyne

@@ -1,0 +1,199 @@
+#include "frame.h"
+
+#include <cstring>
+#include <unordered_set>
+
+namespace mnemosyne {
+namespace {
+
+// Contents of library calls that have succeeded; they need no answer any more.
+struct Succeeded {
+  std::mutex mutex;
+  std::unordered_set<uint64_t> contents;
+
+  bool has(uint64_t content) {
+    std::lock_guard<std::mutex> lock(mutex);
+    return contents.count(content);
+  }
+  void add(uint64_t content) {
+    std::lock_guard<std::mutex> lock(mutex);
+    contents.insert(content);
+  }
+};
+Succeeded& succeeded() {
+  static Succeeded* one = new Succeeded;
+  return *one;
+}
+
+int alignment_class(const void* p) {
+  auto v = reinterpret_cast<uintptr_t>(p) | 256;
+  return __builtin_ctzll(v);
+}
+
+uint64_t number_of(void* handle) { return reinterpret_cast<uint64_t>(handle); }
+
+// The three names of the session's own stream are one number on the wire.
+uint64_t number_of_stream(cudaStream_t s) { return number_of(s) <= 2 ? 0 : number_of(s); }
+
+}  // namespace
+
+Frame::Frame(Number number, uint32_t fields, Codes codes)
+    : codes_(codes), content_(static_cast<uint64_t>(number)) {
+  packer_.array(fields + 1);
+  packer_.integer(static_cast<int>(number));
+}
+
+void Frame::integer(int64_t v) {
+  packer_.integer(v);
+  mix(v);
+}
+
+void Frame::unsigned_integer(uint64_t v) {
+  packer_.unsigned_integer(v);
+  mix(v);
+}
+
+void Frame::real(double v) { packer_.real(v); }
+
+void Frame::pointer(const void* p) {
+  packer_.unsigned_integer(reinterpret_cast<uint64_t>(p));
+  mix(alignment_class(p));
+}
+
+void Frame::stream(cudaStream_t s) {
+  stream_ = find_stream(s);
+  if (!stream_) refuse(kInvalidResourceHandle);
+  packer_.unsigned_integer(number_of_stream(s));
+}
+
+void Frame::event(cudaEvent_t e) {
+  if (!events().find(e)) refuse(kInvalidResourceHandle);
+  packer_.unsigned_integer(number_of(e));
+}
+
+void Frame::blas(cublasHandle_t handle) {
+  blas_ = blas_handles().find(handle);
+  packer_.unsigned_integer(number_of(handle));
+  if (!blas_) return refuse(kInvalidResourceHandle);
+  stream_ = find_stream(blas_->blas.stream);
+  mix(blas_->blas.math_mode);
+  if (!blas_->blas.changed) return;
+  auto& settings = blas_->blas;
+  Frame configure(Number::blas_configure, 6, codes_);
+  configure.packer_.unsigned_integer(number_of(handle));
+  configure.packer_.unsigned_integer(number_of_stream(settings.stream));
+  configure.integer(settings.math_mode);
+  configure.integer(settings.pointer_mode);
+  configure.pointer(settings.workspace);
+  configure.unsigned_integer(settings.workspace_bytes);
+  if (!stream_) configure.refuse(kInvalidResourceHandle);
+  int code = configure.post();
+  if (code) return refuse(code);
+  settings.changed = false;
+}
+
+void Frame::scalar(const void* p, size_t size) {
+  bool on_device = blas_ && blas_->blas.pointer_mode != 0;
+  if (on_device) return pointer(p);
+  if (!p) return refuse(kInvalidValue);
+  packer_.bytes(p, size);
+}
+
+void Frame::bytes(const void* p, size_t size) { memcpy(bytes_room(size), p, size); }
+char* Frame::bytes_room(size_t size) { return packer_.bytes_room(size); }
+void Frame::text(const char* s) { packer_.text(s); }
+void Frame::array(uint32_t count) { packer_.array(count); }
+
+void Frame::packed(const std::string& values, const std::string& content) {
+  packer_.append(values.data(), values.size());
+  for (unsigned char c : content) mix(c);
+}
+
+void Frame::create(Handles* table, void** handle, unsigned flags, int priority) {
+  if (!handle) {
+    packer_.unsigned_integer(0);
+    return refuse(kInvalidValue);
+  }
+  created_in_ = table;
+  created_ = *handle = table->add(flags, priority);
+  packer_.unsigned_integer(number_of(created_));
+}
+
+void Frame::destroy(Handles* table, void* handle) {
+  packer_.unsigned_integer(number_of(handle));
+  if (!table->remove(handle)) refuse(kInvalidResourceHandle);
+}
+
+int Frame::code_of(int cuda_error) const {
+  if (codes_ == Codes::kCuda || cuda_error == kSuccess) return cuda_error;
+  switch (cuda_error) {
+    case kInvalidValue: return kBlasInvalidValue;
+    case kInvalidResourceHandle: return kBlasNotInitialized;
+    case kNotSupported: return kBlasNotSupported;
+    default: return kBlasInternalError;
+  }
+}
+
+Session* Frame::ready(int* code) {
+  Session* s = refused_ ? nullptr : session();
+  if (s) return s;
+  *code = code_of(refused_ ? report(refused_) : why_not());
+  if (created_in_) created_in_->remove(created_);
+  return nullptr;
+}
+
+int Frame::sent(int code) {
+  if (position_ == 0) return code_of(why_not());
+  if (stream_) stream_->last.store(position_, std::memory_order_release);
+  return code;
+}
+
+int Frame::post() {
+  int code = 0;
+  Session* s = ready(&code);
+  if (!s) return code;
+  position_ = send_frame(s, packer_.data(), packer_.size(), kNoReply);
+  return sent(code_of(take_late_error()));
+}
+
+int Frame::call(Reply* reply) {
+  int code = 0;
+  Session* s = ready(&code);
+  if (!s) return code;
+  int slot = acquire_reply_slot(s);
+  if (slot < 0) return code_of(why_not());
+  position_ = send_frame(s, packer_.data(), packer_.size(), slot);
+  bool answered = position_ && wait_reply(s, slot);
+  if (answered) {
+    ReplySlot& from = s->channel->slots[slot];
+    reply->read(from.data, from.size <= kReplyBytes ? from.size : 0);
+  }
+  release_reply_slot(s, slot);
+  if (!answered) return code_of(why_not());
+  Unpacker& values = reply->values();
+  uint32_t count = values.array();
+  code = static_cast<int>(values.integer());
+  if (!values.ok()) code = code_of(kUnknown);
+  if (code && count == 2) {
+    size_t n;
+    const char* why = values.bytes(&n);
+    if (why && codes_ == Codes::kCuda) {
+      report(code, "mnemosyne: %.*s", static_cast<int>(n), why);
+    } else if (why && !(codes_ == Codes::kBlas && code == kBlasNotSupported)) {
+      say("%.*s", static_cast<int>(n), why);
+    }
+  }
+  int late = take_late_error();
+  if (codes_ == Codes::kCuda) report(code);
+  return sent(code ? code : code_of(late));
+}
+
+int Frame::once() {
+  if (succeeded().has(content_)) return post();
+  Reply reply;
+  int code = call(&reply);
+  if (code == 0) succeeded().add(content_);
+  return code;
+}
+
+}  // namespace mnemosyne

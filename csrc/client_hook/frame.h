@@ -1,0 +1,82 @@
+// A call on its way: builds the frame, checks handles at the call, sends it and reads the reply.
+#pragma once
+
+#include "../common/msgpack.h"
+#include "../generated/numbers.h"
+#include "errors.h"
+#include "handles.h"
+#include "session.h"
+
+namespace mnemosyne {
+
+// A reply's outputs after a status of zero. Copied out of the slot, so it can be kept.
+class Reply {
+ public:
+  Reply() : unpacker_(nullptr, 0) {}
+  void read(const char* data, size_t size) {
+    text_.assign(data, size);
+    unpacker_ = Unpacker(text_.data(), text_.size());
+  }
+  Unpacker& values() { return unpacker_; }
+  const std::string& raw() const { return text_; }
+
+ private:
+  std::string text_;
+  Unpacker unpacker_;
+};
+
+// How a library words "invalid handle", "no server" and the like.
+enum class Codes { kCuda, kBlas };
+
+class Frame {
+ public:
+  Frame(Number number, uint32_t fields, Codes codes = Codes::kCuda);
+
+  void integer(int64_t v);
+  void unsigned_integer(uint64_t v);
+  void real(double v);
+  void pointer(const void* p);
+  void stream(cudaStream_t s);
+  void event(cudaEvent_t e);
+  void blas(cublasHandle_t handle);  // sends the handle's settings first, if they changed
+  void scalar(const void* p, size_t size);  // as the pointer mode of the BLAS handle says
+  void bytes(const void* p, size_t size);
+  char* bytes_room(size_t size);
+  void text(const char* s);
+  void array(uint32_t count);
+  void packed(const std::string& values) { packed(values, values); }  // already encoded
+  void packed(const std::string& values, const std::string& content);
+
+  // The client invents a handle; it is forgotten again when the frame cannot be sent.
+  void create(Handles* table, void** handle, unsigned flags = 0, int priority = 0);
+  void destroy(Handles* table, void* handle);
+  // A check at the call failed: the frame is not sent and `code` is the call's result.
+  void refuse(int code) { refused_ = refused_ ? refused_ : code; }
+
+  // Sends without waiting. Returns a code of the library, an earlier asynchronous error included.
+  int post();
+  // Sends and waits for the reply.
+  int call(Reply* reply);
+  // Waits for the reply until this content has succeeded once; from then on posts.
+  int once();
+
+  uint64_t position() const { return position_; }  // of the frame in the ring, once sent
+
+ private:
+  Session* ready(int* code);
+  int code_of(int cuda_error) const;
+  int sent(int code);
+  void mix(uint64_t v) { content_ = (content_ ^ v) * 0x9e3779b97f4a7c15 ^ content_ >> 29; }
+
+  Packer packer_;
+  Codes codes_;
+  int refused_ = 0;
+  uint64_t content_;  // hash of what decides whether a library can do it
+  uint64_t position_ = 0;
+  HandleState* stream_ = nullptr;
+  HandleState* blas_ = nullptr;
+  Handles* created_in_ = nullptr;
+  void* created_ = nullptr;
+};
+
+}  // namespace mnemosyne

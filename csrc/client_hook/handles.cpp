@@ -1,0 +1,49 @@
+#include "handles.h"
+
+namespace mnemosyne {
+
+void* Handles::add(unsigned flags, int priority) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  void* handle = reinterpret_cast<void*>(next_);
+  next_ += 16;  // never used twice, so a stale handle is noticed
+  HandleState& state = live_[handle];
+  state.flags = flags;
+  state.priority = priority;
+  return handle;
+}
+
+HandleState* Handles::find(void* handle) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  auto found = live_.find(handle);
+  return found == live_.end() ? nullptr : &found->second;
+}
+
+bool Handles::remove(void* handle) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return live_.erase(handle) == 1;
+}
+
+// Leaked on purpose: stubs may run while the process exits.
+Handles& streams() {
+  static Handles* table = new Handles(0x10000000);
+  return *table;
+}
+
+Handles& events() {
+  static Handles* table = new Handles(0x20000000);
+  return *table;
+}
+
+Handles& blas_handles() {
+  static Handles* table = new Handles(0x30000000);
+  return *table;
+}
+
+HandleState* find_stream(cudaStream_t s) {
+  static HandleState* session_stream = new HandleState;
+  constexpr uintptr_t kPerThread = 2;
+  if (reinterpret_cast<uintptr_t>(s) <= kPerThread) return session_stream;
+  return streams().find(s);
+}
+
+}  // namespace mnemosyne

@@ -1,0 +1,193 @@
+#include "memory.h"
+
+#include "frame.h"
+
+namespace mnemosyne {
+
+void Ranges::add(const void* start, size_t size) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  ranges_[static_cast<const char*>(start)] = size;
+}
+
+bool Ranges::remove(const void* start) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return ranges_.erase(static_cast<const char*>(start)) == 1;
+}
+
+bool Ranges::find(const void* p, const void** start, size_t* size) {
+  auto at = static_cast<const char*>(p);
+  std::lock_guard<std::mutex> lock(mutex_);
+  auto after = ranges_.upper_bound(at);
+  if (after == ranges_.begin()) return false;
+  auto range = std::prev(after);
+  if (at >= range->first + range->second) return false;
+  *start = range->first;
+  *size = range->second;
+  return true;
+}
+
+Ranges& device_memory() {
+  static Ranges* one = new Ranges;
+  return *one;
+}
+
+Ranges& pinned_memory() {
+  static Ranges* one = new Ranges;
+  return *one;
+}
+
+Ranges& registered_memory() {
+  static Ranges* one = new Ranges;
+  return *one;
+}
+
+namespace {
+
+int allocate(void** out, size_t bytes, Number message) {
+  if (!out) return kInvalidValue;
+  *out = nullptr;
+  if (bytes == 0) return kSuccess;
+  Frame frame(message, 1);
+  frame.unsigned_integer(bytes);
+  Reply reply;
+  if (int code = frame.call(&reply)) return code;
+  uint64_t answer = reply.values().integer();
+  bool host = message == Number::host_alloc;
+  *out = host ? session()->host + answer : reinterpret_cast<char*>(answer);
+  (host ? pinned_memory() : device_memory()).add(*out, bytes);
+  return kSuccess;
+}
+
+int release(void* p) {
+  if (!p) return kSuccess;
+  if (!device_memory().remove(p)) return kInvalidValue;
+  Frame frame(Number::free, 1);
+  frame.pointer(p);
+  return frame.post();
+}
+
+int release_host(void* p) {
+  if (!p) return kSuccess;
+  Session* s = session();
+  if (!s) return why_not();
+  if (!pinned_memory().remove(p)) return kInvalidValue;
+  Frame frame(Number::host_free, 1);
+  frame.unsigned_integer(s->host_offset(p));
+  return frame.post();
+}
+
+enum MemoryType { kUnregistered, kHost, kDevice };
+// driver_types.h: cudaPointerAttributes.
+struct PointerAttributes {
+  int type;
+  int device;
+  void* device_pointer;
+  void* host_pointer;
+};
+
+PointerAttributes describe(const void* p) {
+  const void* start;
+  size_t size;
+  void* at = const_cast<void*>(p);
+  if (device_memory().find(p, &start, &size)) return {kDevice, 0, at, nullptr};
+  if (pinned_memory().find(p, &start, &size)) return {kHost, 0, at, at};
+  if (registered_memory().find(p, &start, &size)) return {kHost, 0, nullptr, at};
+  return {kUnregistered, -1, nullptr, at};
+}
+
+}  // namespace
+}  // namespace mnemosyne
+
+using namespace mnemosyne;
+
+MNEMOSYNE_API cudaError_t cudaMalloc(void** p, size_t bytes) {
+  return report(allocate(p, bytes, Number::malloc));
+}
+
+// The arena is not ordered by streams: a free takes effect after the work sent before it.
+MNEMOSYNE_API cudaError_t cudaMallocAsync(void** p, size_t bytes, cudaStream_t) {
+  return cudaMalloc(p, bytes);
+}
+
+MNEMOSYNE_API cudaError_t cudaMallocFromPoolAsync(void** p, size_t bytes, void*, cudaStream_t) {
+  return cudaMalloc(p, bytes);
+}
+
+MNEMOSYNE_API cudaError_t cudaFree(void* p) { return report(release(p)); }
+
+MNEMOSYNE_API cudaError_t cudaFreeAsync(void* p, cudaStream_t) { return cudaFree(p); }
+
+MNEMOSYNE_API cudaError_t cudaHostAlloc(void** p, size_t bytes, unsigned) {
+  return report(allocate(p, bytes, Number::host_alloc));
+}
+
+MNEMOSYNE_API cudaError_t cudaMallocHost(void** p, size_t bytes) { return cudaHostAlloc(p, bytes, 0); }
+
+MNEMOSYNE_API cudaError_t cudaFreeHost(void* p) { return report(release_host(p)); }
+
+// Copies from registered memory are staged; it cannot be mapped into the device.
+MNEMOSYNE_API cudaError_t cudaHostRegister(void* p, size_t bytes, unsigned flags) {
+  constexpr unsigned kMapped = 2, kIoMemory = 4;
+  const void* start;
+  size_t size;
+  if (!p || !bytes) return report(kInvalidValue);
+  if (flags & (kMapped | kIoMemory)) {
+    return report(kNotSupported, "mnemosyne: cudaHostRegister cannot map existing memory into the device; "
+                                 "use cudaHostAlloc or pin_memory()");
+  }
+  if (registered_memory().find(p, &start, &size)) return report(kHostMemoryAlreadyRegistered);
+  registered_memory().add(p, bytes);
+  return kSuccess;
+}
+
+MNEMOSYNE_API cudaError_t cudaHostUnregister(void* p) {
+  return registered_memory().remove(p) ? kSuccess : report(kHostMemoryNotRegistered);
+}
+
+MNEMOSYNE_API cudaError_t cudaHostGetDevicePointer(void** device, void* host, unsigned) {
+  *device = describe(host).device_pointer;
+  return *device ? kSuccess : report(kInvalidValue);
+}
+
+MNEMOSYNE_API cudaError_t cudaHostGetFlags(unsigned* flags, void* host) {
+  const void* start;
+  size_t size;
+  *flags = 0;
+  return pinned_memory().find(host, &start, &size) ? kSuccess : report(kInvalidValue);
+}
+
+MNEMOSYNE_API cudaError_t cudaPointerGetAttributes(void* attributes, const void* p) {
+  if (!attributes) return report(kInvalidValue);
+  *static_cast<PointerAttributes*>(attributes) = describe(p);
+  return kSuccess;
+}
+
+MNEMOSYNE_API int cuPointerGetAttribute(void* data, int attribute, uint64_t p) {
+  enum { kMemoryType = 2, kDevicePointer = 3, kHostPointer = 4, kDeviceOrdinal = 9, kRangeStart = 11,
+         kRangeSize = 12 };
+  PointerAttributes a = describe(reinterpret_cast<void*>(p));
+  if (a.type == kUnregistered) return kInvalidValue;
+  const void* start = nullptr;
+  size_t size = 0;
+  for (Ranges* ranges : {&device_memory(), &pinned_memory(), &registered_memory()}) {
+    if (ranges->find(reinterpret_cast<void*>(p), &start, &size)) break;
+  }
+  switch (attribute) {
+    case kMemoryType: return *static_cast<unsigned*>(data) = a.type, kSuccess;
+    case kDevicePointer: return *static_cast<void**>(data) = a.device_pointer, kSuccess;
+    case kHostPointer: return *static_cast<void**>(data) = a.host_pointer, kSuccess;
+    case kDeviceOrdinal: return *static_cast<int*>(data) = 0, kSuccess;
+    case kRangeStart: return *static_cast<const void**>(data) = start, kSuccess;
+    case kRangeSize: return *static_cast<size_t*>(data) = size, kSuccess;
+    default: return kNotSupported;
+  }
+}
+
+MNEMOSYNE_API int cuMemGetAddressRange_v2(uint64_t* base, size_t* size, uint64_t p) {
+  const void* start;
+  size_t bytes;
+  if (!device_memory().find(reinterpret_cast<void*>(p), &start, &bytes)) return kInvalidValue;
+  if (base) *base = reinterpret_cast<uint64_t>(start);
+  if (size) *size = bytes;
+  return kSuccess;
+}

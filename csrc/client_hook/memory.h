@@ -1,0 +1,28 @@
+// What this client has allocated: to check pointers at the call and to describe them.
+#pragma once
+
+#include <map>
+#include <mutex>
+
+#include "types.h"
+
+namespace mnemosyne {
+
+// Ranges of addresses by start. Thread-safe.
+class Ranges {
+ public:
+  void add(const void* start, size_t size);
+  bool remove(const void* start);
+  // The range that holds p; false if none does.
+  bool find(const void* p, const void** start, size_t* size);
+
+ private:
+  std::mutex mutex_;
+  std::map<const char*, size_t> ranges_;
+};
+
+Ranges& device_memory();
+Ranges& pinned_memory();
+Ranges& registered_memory();  // cudaHostRegister
+
+}  // namespace mnemosyne

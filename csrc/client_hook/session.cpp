@@ -1,0 +1,264 @@
+#include "session.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "connect.h"
+#include "errors.h"
+
+namespace mnemosyne {
+namespace {
+
+constexpr int kRecheckMilliseconds = 100;  // how long a sleeper trusts that it will be woken
+constexpr int kSpins = 400;
+
+// Never destroyed: other threads may still be in a stub while the process exits.
+struct Client {
+  std::mutex mutex;
+  std::atomic<const Device*> device{nullptr};
+  std::atomic<Session*> session{nullptr};
+  std::atomic<bool> absent{false};    // no server; asked once
+  std::atomic<bool> forked{false};    // a child of an attached process
+  std::atomic<bool> exiting{false};
+  std::string reason;                 // of the last failure
+};
+Client& client() {
+  static Client* one = new Client;
+  return *one;
+}
+
+void forget_parent() {
+  Client& c = client();
+  Session* s = c.session.load();
+  if (!s) return;
+  c.forked = true;
+  munmap(s->channel, sizeof(Channel));
+  close(s->socket);
+}
+
+void begin_exit() { client().exiting = true; }
+
+void watch_process_life() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    pthread_atfork(nullptr, nullptr, forget_parent);
+    atexit(begin_exit);
+  });
+}
+
+const Device* probe(Client* c) {
+  Welcome welcome;
+  bool no_server;
+  c->reason = say_hello("probe", &welcome, &no_server);
+  if (!c->reason.empty()) {
+    c->absent = true;
+    say("%s", c->reason.c_str());
+    return nullptr;
+  }
+  return new Device(welcome.device);
+}
+
+void* map_host(const Welcome& w) {
+#ifndef MAP_FIXED_NOREPLACE
+#define MAP_FIXED_NOREPLACE 0x100000
+#endif
+  void* wanted = reinterpret_cast<void*>(w.host_base);
+  void* p = mmap(wanted, w.host_bytes, PROT_READ | PROT_WRITE,
+                 MAP_SHARED | MAP_FIXED_NOREPLACE | MAP_NORESERVE, w.host_fd, 0);
+  return p == wanted ? p : nullptr;
+}
+
+// Keeps mappings of the program's own out of the device's address range.
+bool reserve_device_range(const Welcome& w) {
+  void* wanted = reinterpret_cast<void*>(w.device_base);
+  void* p = mmap(wanted, w.device_bytes, PROT_NONE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+  return p == wanted;
+}
+
+Session* open_session(const Welcome& w, std::string* error) {
+  struct stat status;
+  void* channel = MAP_FAILED;
+  if (fstat(w.channel_fd, &status) == 0 && status.st_size == sizeof(Channel)) {
+    channel = mmap(nullptr, sizeof(Channel), PROT_READ | PROT_WRITE, MAP_SHARED, w.channel_fd, 0);
+  }
+  void* host = channel == MAP_FAILED ? nullptr : map_host(w);
+  if (!host || !reserve_device_range(w)) {
+    *error = "the session's memory cannot be mapped: its address range is in use in this process";
+    close(w.socket);
+    return nullptr;
+  }
+  auto* s = new Session;
+  s->channel = static_cast<Channel*>(channel);
+  s->socket = w.socket;
+  s->host = static_cast<char*>(host);
+  s->host_bytes = w.host_bytes;
+  s->staging_bytes = w.staging_bytes;
+  s->device_base = w.device_base;
+  s->device_bytes = w.device_bytes;
+  return s;
+}
+
+Session* attach(Client* c) {
+  Welcome welcome;
+  bool no_server;
+  c->reason = say_hello("attach", &welcome, &no_server);
+  if (!c->reason.empty()) return nullptr;
+  Session* s = open_session(welcome, &c->reason);
+  close(welcome.channel_fd);
+  close(welcome.host_fd);
+  if (!s) return nullptr;
+  if (!c->device) c->device = new Device(welcome.device);
+  return s;
+}
+
+bool server_is_gone(Session* s) {
+  if (s->channel->dead.load(std::memory_order_acquire)) return true;
+  pollfd hangup{s->socket, POLLRDHUP, 0};
+  return poll(&hangup, 1, 0) == 1 && hangup.revents;
+}
+
+bool has_room(Session* s, uint64_t needed) {
+  return s->head + needed - s->channel->completed.load(std::memory_order_acquire) <= kRingBytes;
+}
+
+// Sleeps until `ready` holds; false when the server is gone.
+template <typename Ready>
+bool wait_progress(Session* s, Ready ready) {
+  Channel* c = s->channel;
+  while (!ready()) {
+    uint32_t seen = c->progress.load(std::memory_order_acquire);
+    c->client_waits.store(1, std::memory_order_seq_cst);
+    if (ready()) return true;
+    if (server_is_gone(s)) return false;
+    futex_wait(&c->progress, seen, kRecheckMilliseconds);
+  }
+  return true;
+}
+
+void wake_server(Channel* c) {
+  if (c->server_sleeps.load(std::memory_order_seq_cst) == 0) return;
+  if (c->server_sleeps.exchange(0) == 1) futex_wake(&c->server_sleeps);
+}
+
+}  // namespace
+
+const Device* device() {
+  Client& c = client();
+  if (const Device* d = c.device.load(std::memory_order_acquire)) return d;
+  if (c.absent || c.exiting) return nullptr;
+  std::lock_guard<std::mutex> lock(c.mutex);
+  if (!c.device && !c.absent) c.device = probe(&c);
+  return c.device;
+}
+
+Session* session() {
+  Client& c = client();
+  if (Session* s = c.session.load(std::memory_order_acquire)) {
+    return c.forked.load(std::memory_order_relaxed) || c.exiting.load(std::memory_order_relaxed)
+               ? nullptr
+               : s;
+  }
+  if (c.exiting || !device()) return nullptr;
+  watch_process_life();
+  std::lock_guard<std::mutex> lock(c.mutex);
+  if (!c.session) c.session = attach(&c);
+  return c.session;
+}
+
+Session* attached() {
+  Client& c = client();
+  return c.forked || c.exiting ? nullptr : c.session.load(std::memory_order_acquire);
+}
+
+cudaError_t why_not() {
+  Client& c = client();
+  if (c.exiting) return report(kCudartUnloading);
+  if (c.forked) {
+    return report(kInitializationError,
+                  "this process was forked after its parent used the GPU; start it with the "
+                  "'spawn' or 'forkserver' method instead");
+  }
+  if (Session* s = c.session) {
+    char text[kTextBytes];
+    memcpy(text, s->channel->dead_text, sizeof text);
+    text[sizeof text - 1] = 0;
+    return report(kDevicesUnavailable, "mnemosyne: %s",
+                  *text ? text : "the server is gone; start it again, then this program");
+  }
+  std::lock_guard<std::mutex> lock(c.mutex);
+  return report(c.absent ? kNoDevice : kDevicesUnavailable, "mnemosyne: %s", c.reason.c_str());
+}
+
+uint64_t send_frame(Session* s, const char* data, size_t size, int reply_slot) {
+  uint64_t length = sizeof(Record) + padded(size);
+  std::lock_guard<std::mutex> lock(s->write);
+  Channel* c = s->channel;
+  if (c->dead.load(std::memory_order_relaxed)) return 0;
+  uint64_t to_end = kRingBytes - s->head % kRingBytes;
+  uint64_t needed = length <= to_end ? length : to_end + length;
+  if (!has_room(s, needed) && !wait_progress(s, [&] { return has_room(s, needed); })) return 0;
+  if (length > to_end) {
+    Record skip{kSkip, kNoReply};
+    memcpy(c->ring + s->head % kRingBytes, &skip, sizeof skip);
+    s->head += to_end;
+  }
+  char* at = c->ring + s->head % kRingBytes;
+  Record record{static_cast<uint32_t>(size), reply_slot};
+  memcpy(at, &record, sizeof record);
+  memcpy(at + sizeof record, data, size);
+  s->head += length;
+  c->head.store(s->head, std::memory_order_seq_cst);
+  wake_server(c);
+  return s->head;
+}
+
+bool wait_completed(Session* s, uint64_t position) {
+  return wait_progress(s, [&] { return is_completed(s, position); });
+}
+
+int acquire_reply_slot(Session* s) {
+  for (;;) {
+    for (int i = 0; i < kReplySlots; ++i) {
+      uint32_t free = kReplyFree;
+      if (s->channel->slots[i].state.compare_exchange_strong(free, kReplyWaited)) return i;
+    }
+    usleep(100);  // more threads wait for replies than there are slots
+    if (server_is_gone(s)) return -1;
+  }
+}
+
+void release_reply_slot(Session* s, int slot) {
+  s->channel->slots[slot].state.store(kReplyFree, std::memory_order_release);
+}
+
+bool wait_reply(Session* s, int slot) {
+  std::atomic<uint32_t>& state = s->channel->slots[slot].state;
+  for (int i = 0; i < kSpins; ++i) {
+    if (state.load(std::memory_order_acquire) == kReplyReady) return true;
+    __builtin_ia32_pause();
+  }
+  while (state.load(std::memory_order_acquire) != kReplyReady) {
+    if (server_is_gone(s)) return false;
+    futex_wait(&state, kReplyWaited, kRecheckMilliseconds);
+  }
+  return true;
+}
+
+int take_late_error() {
+  Session* s = attached();
+  if (!s || s->channel->error.load(std::memory_order_relaxed) == 0) return kSuccess;
+  char text[kTextBytes];
+  memcpy(text, s->channel->error_text, sizeof text);
+  text[sizeof text - 1] = 0;
+  int code = s->channel->error.exchange(0, std::memory_order_acq_rel);
+  return code ? report(code, "mnemosyne: %s", text) : kSuccess;
+}
+
+}  // namespace mnemosyne

@@ -1,0 +1,136 @@
+// Streams, events and what waits for them.
+#include <thread>
+
+#include "frame.h"
+
+using namespace mnemosyne;
+
+MNEMOSYNE_API cudaError_t cudaStreamCreateWithPriority(cudaStream_t*, unsigned, int);
+MNEMOSYNE_API cudaError_t cudaEventCreateWithFlags(cudaEvent_t*, unsigned);
+MNEMOSYNE_API cudaError_t cudaStreamSynchronize(cudaStream_t);
+
+namespace mnemosyne {
+namespace {
+
+int query(HandleState* state) {
+  if (!state) return report(kInvalidResourceHandle);
+  if (int code = take_late_error()) return code;
+  Session* s = attached();
+  return !s || is_completed(s, state->last.load(std::memory_order_acquire)) ? kSuccess : kNotReady;
+}
+
+using HostFunction = void (*)(void*);
+
+// The function runs after the stream's earlier work and before its later work: the caller waits.
+int run_on_host(cudaStream_t stream, HostFunction function, void* data) {
+  int code = cudaStreamSynchronize(stream);
+  if (code) return code;
+  std::thread(function, data).join();  // not in the caller's thread: it may hold locks
+  return kSuccess;
+}
+
+}  // namespace
+}  // namespace mnemosyne
+
+MNEMOSYNE_API cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+  return cudaStreamCreateWithPriority(stream, 0, 0);
+}
+
+MNEMOSYNE_API cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  return cudaStreamCreateWithPriority(stream, flags, 0);
+}
+
+MNEMOSYNE_API cudaError_t cudaStreamQuery(cudaStream_t stream) { return query(find_stream(stream)); }
+
+MNEMOSYNE_API cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
+  HandleState* state = find_stream(stream);
+  if (!state) return report(kInvalidResourceHandle);
+  *priority = state->priority;
+  return kSuccess;
+}
+
+MNEMOSYNE_API cudaError_t cudaStreamGetFlags(cudaStream_t stream, unsigned* flags) {
+  HandleState* state = find_stream(stream);
+  if (!state) return report(kInvalidResourceHandle);
+  *flags = state->flags;
+  return kSuccess;
+}
+
+MNEMOSYNE_API cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long* id) {
+  if (!find_stream(stream)) return report(kInvalidResourceHandle);
+  *id = reinterpret_cast<unsigned long long>(stream);
+  return kSuccess;
+}
+
+MNEMOSYNE_API cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device) {
+  if (!find_stream(stream)) return report(kInvalidResourceHandle);
+  *device = 0;
+  return kSuccess;
+}
+
+// Capture cannot begin (cudaStreamBeginCapture refuses), so nothing is ever being captured.
+MNEMOSYNE_API cudaError_t cudaStreamIsCapturing(cudaStream_t stream, int* status) {
+  *status = 0;  // cudaStreamCaptureStatusNone
+  return find_stream(stream) ? kSuccess : report(kInvalidResourceHandle);
+}
+
+MNEMOSYNE_API cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, int* status,
+                                                   unsigned long long* id, void**, const void**,
+                                                   const void**, size_t* count) {
+  if (id) *id = 0;
+  if (count) *count = 0;
+  return cudaStreamIsCapturing(stream, status);
+}
+
+MNEMOSYNE_API cudaError_t cudaThreadExchangeStreamCaptureMode(int* mode) {
+  static thread_local int current = 0;  // cudaStreamCaptureModeGlobal
+  int before = current;
+  current = *mode;
+  *mode = before;
+  return kSuccess;
+}
+
+MNEMOSYNE_API cudaError_t cudaLaunchHostFunc(cudaStream_t stream, HostFunction function, void* data) {
+  return run_on_host(stream, function, data);
+}
+
+using StreamCallback = void (*)(cudaStream_t, cudaError_t, void*);
+struct CallbackArguments {
+  StreamCallback function;
+  cudaStream_t stream;
+  void* data;
+};
+
+MNEMOSYNE_API cudaError_t cudaStreamAddCallback(cudaStream_t stream, StreamCallback function,
+                                                void* data, unsigned) {
+  CallbackArguments arguments{function, stream, data};
+  return run_on_host(
+      stream,
+      [](void* p) {
+        auto* a = static_cast<CallbackArguments*>(p);
+        a->function(a->stream, kSuccess, a->data);
+      },
+      &arguments);
+}
+
+MNEMOSYNE_API cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  return cudaEventCreateWithFlags(event, 0);
+}
+
+MNEMOSYNE_API cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream,
+                                                   unsigned flags) {
+  Frame frame(Number::event_record, 3);
+  frame.event(event);
+  frame.stream(stream);
+  frame.unsigned_integer(flags);
+  int code = frame.post();
+  HandleState* state = events().find(event);
+  if (state && frame.position()) state->last.store(frame.position(), std::memory_order_release);
+  return report(code);
+}
+
+MNEMOSYNE_API cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  return cudaEventRecordWithFlags(event, stream, 0);
+}
+
+MNEMOSYNE_API cudaError_t cudaEventQuery(cudaEvent_t event) { return query(events().find(event)); }

@@ -1,0 +1,50 @@
+// The C types of the CUDA libraries' functions, as far as their ABI goes: stubs need no CUDA headers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+using cudaError_t = int;
+using cublasStatus_t = int;
+using cudaStream_t = void*;
+using cudaEvent_t = void*;
+using cublasHandle_t = void*;
+
+struct dim3 {
+  unsigned x, y, z;
+};
+
+namespace mnemosyne {
+
+// Codes of cudaError_t (and CUresult, where it has the same meaning) that stubs return themselves.
+enum CudaError : int {
+  kSuccess = 0,
+  kInvalidValue = 1,
+  kOutOfMemory = 2,
+  kInitializationError = 3,
+  kCudartUnloading = 4,
+  kInvalidConfiguration = 9,
+  kDevicesUnavailable = 46,
+  kInvalidDeviceFunction = 98,
+  kNoDevice = 100,
+  kInvalidDevice = 101,
+  kHostMemoryAlreadyRegistered = 712,
+  kHostMemoryNotRegistered = 713,
+  kInvalidResourceHandle = 400,
+  kSymbolNotFound = 500,
+  kNotReady = 600,
+  kNotSupported = 801,
+  kUnknown = 999,
+};
+
+enum BlasStatus : int {
+  kBlasSuccess = 0,
+  kBlasNotInitialized = 1,
+  kBlasInvalidValue = 7,
+  kBlasInternalError = 14,
+  kBlasNotSupported = 15,
+};
+
+}  // namespace mnemosyne
+
+#define MNEMOSYNE_API extern "C" __attribute__((visibility("default")))
