@@ -1,4 +1,5 @@
-// cublasLt: descriptors are recorded here and sent by content; heuristics are asked once per content.
+// cublasLt: descriptors are recorded here and sent by content; heuristics are asked once per
+// content.
 #include <map>
 #include <string>
 #include <unordered_map>
@@ -9,7 +10,8 @@
 namespace mnemosyne {
 namespace {
 
-using Attributes = std::map<int, std::string>;  // by attribute number, so equal contents are equal bytes
+using Attributes =
+    std::map<int, std::string>;  // by attribute number, so equal contents are equal bytes
 
 struct MatmulDesc {
   int compute_type, scale_type;
@@ -101,11 +103,19 @@ MatmulDesc content_of(const MatmulDesc& d) {
 
 size_t scalar_size(int type) {
   switch (type) {
-    case 0: case 10: return 4;   // CUDA_R_32F, CUDA_R_32I
-    case 1: case 4: return 8;    // CUDA_R_64F, CUDA_C_32F
-    case 5: return 16;           // CUDA_C_64F
-    case 2: case 14: return 2;   // CUDA_R_16F, CUDA_R_16BF
-    default: return 0;
+    case 0:
+    case 10:
+      return 4;  // CUDA_R_32F, CUDA_R_32I
+    case 1:
+    case 4:
+      return 8;  // CUDA_R_64F, CUDA_C_32F
+    case 5:
+      return 16;  // CUDA_C_64F
+    case 2:
+    case 14:
+      return 2;  // CUDA_R_16F, CUDA_R_16BF
+    default:
+      return 0;
   }
 }
 
@@ -180,12 +190,15 @@ MNEMOSYNE_API cublasStatus_t cublasDestroy_v2(cublasHandle_t);
 MNEMOSYNE_API cublasStatus_t cublasLtCreate(void** handle) { return cublasCreate_v2(handle); }
 MNEMOSYNE_API cublasStatus_t cublasLtDestroy(void* handle) { return cublasDestroy_v2(handle); }
 
-MNEMOSYNE_API cublasStatus_t cublasLtMatmulDescCreate(void** desc, int compute_type, int scale_type) {
+MNEMOSYNE_API cublasStatus_t cublasLtMatmulDescCreate(void** desc, int compute_type,
+                                                      int scale_type) {
   *desc = new MatmulDesc{compute_type, scale_type, {}};
   return kBlasSuccess;
 }
 
-MNEMOSYNE_API cublasStatus_t cublasLtMatmulDescDestroy(void* desc) { return destroy<MatmulDesc>(desc); }
+MNEMOSYNE_API cublasStatus_t cublasLtMatmulDescDestroy(void* desc) {
+  return destroy<MatmulDesc>(desc);
+}
 
 MNEMOSYNE_API cublasStatus_t cublasLtMatmulDescSetAttribute(void* desc, int id, const void* value,
                                                             size_t size) {
@@ -202,8 +215,8 @@ MNEMOSYNE_API cublasStatus_t cublasLtMatrixLayoutDestroy(void* layout) {
   return destroy<MatrixLayout>(layout);
 }
 
-MNEMOSYNE_API cublasStatus_t cublasLtMatrixLayoutSetAttribute(void* layout, int id, const void* value,
-                                                              size_t size) {
+MNEMOSYNE_API cublasStatus_t cublasLtMatrixLayoutSetAttribute(void* layout, int id,
+                                                              const void* value, size_t size) {
   return set(&static_cast<MatrixLayout*>(layout)->attributes, id, value, size);
 }
 
@@ -221,12 +234,15 @@ MNEMOSYNE_API cublasStatus_t cublasLtMatmulPreferenceSetAttribute(void* preferen
   return set(&static_cast<Preference*>(preference)->attributes, id, value, size);
 }
 
-MNEMOSYNE_API cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
-    void*, const void* desc, const void* a, const void* b, const void* c, const void* d,
-    const void* preference, int requested, HeuristicResult* results, int* count) {
+MNEMOSYNE_API cublasStatus_t cublasLtMatmulAlgoGetHeuristic(void*, const void* desc, const void* a,
+                                                            const void* b, const void* c,
+                                                            const void* d, const void* preference,
+                                                            int requested, HeuristicResult* results,
+                                                            int* count) {
   *count = 0;
   std::string content = pack(content_of(*static_cast<const MatmulDesc*>(desc)));
-  for (const void* layout : {a, b, c, d}) content += pack(*static_cast<const MatrixLayout*>(layout));
+  for (const void* layout : {a, b, c, d})
+    content += pack(*static_cast<const MatrixLayout*>(layout));
   content += pack(*static_cast<const Preference*>(preference));
   std::vector<HeuristicResult> known;
   if (int code = ask(content, requested, &known)) return code;
@@ -236,12 +252,12 @@ MNEMOSYNE_API cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
   return *count ? kBlasSuccess : kBlasNotSupported;
 }
 
-MNEMOSYNE_API cublasStatus_t cublasLtMatmul(void*, const void* desc, const void* alpha, const void* a,
-                                            const void* layout_a, const void* b, const void* layout_b,
-                                            const void* beta, const void* c, const void* layout_c,
-                                            void* d, const void* layout_d, const void* algorithm,
-                                            void* workspace, size_t workspace_bytes,
-                                            cudaStream_t stream) {
+MNEMOSYNE_API cublasStatus_t cublasLtMatmul(void*, const void* desc, const void* alpha,
+                                            const void* a, const void* layout_a, const void* b,
+                                            const void* layout_b, const void* beta, const void* c,
+                                            const void* layout_c, void* d, const void* layout_d,
+                                            const void* algorithm, void* workspace,
+                                            size_t workspace_bytes, cudaStream_t stream) {
   const MatmulDesc& description = *static_cast<const MatmulDesc*>(desc);
   auto layout = [](const void* p) { return pack(*static_cast<const MatrixLayout*>(p)); };
   Frame frame(Number::lt_matmul, 15, Codes::kBlas);

@@ -77,7 +77,8 @@ int copy_in_inline(void* dst, const void* src, size_t n, cudaStream_t stream) {
   return frame.post();
 }
 
-int copy_from_slot(void* dst, uint64_t offset, size_t n, cudaStream_t stream, bool wait, uint64_t* at) {
+int copy_from_slot(void* dst, uint64_t offset, size_t n, cudaStream_t stream, bool wait,
+                   uint64_t* at) {
   Frame frame(Number::copy_from_host, 4);
   frame.pointer(dst);
   frame.unsigned_integer(offset);
@@ -117,7 +118,8 @@ int copy_out_staged(Session* s, void* dst, const void* src, size_t n, cudaStream
     size_t size = n - done < kPiece ? n - done : kPiece;
     Piece* piece = staging().take(s, size);
     if (!piece) return why_not();
-    int code = copy_to_slot(piece->offset, static_cast<const char*>(src) + done, size, stream, true);
+    int code =
+        copy_to_slot(piece->offset, static_cast<const char*>(src) + done, size, stream, true);
     if (!code) memcpy(static_cast<char*>(dst) + done, s->host + piece->offset, size);
     staging().free_after(piece, 0);
     if (code) return code;
@@ -141,7 +143,8 @@ int fetch(void* dst, const void* src, size_t n, cudaStream_t stream) {
 
 int copy_in(Session* s, void* dst, const void* src, size_t n, cudaStream_t stream, bool wait) {
   uint64_t position;
-  if (s->is_pinned(src, n)) return copy_from_slot(dst, s->host_offset(src), n, stream, wait, &position);
+  if (s->is_pinned(src, n))
+    return copy_from_slot(dst, s->host_offset(src), n, stream, wait, &position);
   if (n <= kInline) return copy_in_inline(dst, src, n, stream);
   return copy_in_staged(s, dst, src, n, stream);
 }
@@ -206,7 +209,8 @@ int copy_2d(char* dst, size_t dpitch, const char* src, size_t spitch, size_t wid
     return frame.post();
   }
   for (size_t row = 0; row < height; ++row) {
-    if (int code = copy(dst + row * dpitch, src + row * spitch, width, kind, stream, wait)) return code;
+    if (int code = copy(dst + row * dpitch, src + row * spitch, width, kind, stream, wait))
+      return code;
   }
   return kSuccess;
 }
@@ -237,23 +241,24 @@ MNEMOSYNE_API cudaError_t cudaMemcpyPeer(void* dst, int, const void* src, int, s
   return report(copy(dst, src, n, kDeviceToDevice, nullptr, true));
 }
 
-MNEMOSYNE_API cudaError_t cudaMemcpy2DAsync(void* dst, size_t dpitch, const void* src, size_t spitch,
-                                            size_t width, size_t height, int kind,
+MNEMOSYNE_API cudaError_t cudaMemcpy2DAsync(void* dst, size_t dpitch, const void* src,
+                                            size_t spitch, size_t width, size_t height, int kind,
                                             cudaStream_t stream) {
-  return report(copy_2d(static_cast<char*>(dst), dpitch, static_cast<const char*>(src), spitch, width,
-                        height, kind, stream, false));
+  return report(copy_2d(static_cast<char*>(dst), dpitch, static_cast<const char*>(src), spitch,
+                        width, height, kind, stream, false));
 }
 
 MNEMOSYNE_API cudaError_t cudaMemcpy2D(void* dst, size_t dpitch, const void* src, size_t spitch,
                                        size_t width, size_t height, int kind) {
-  return report(copy_2d(static_cast<char*>(dst), dpitch, static_cast<const char*>(src), spitch, width,
-                        height, kind, nullptr, true));
+  return report(copy_2d(static_cast<char*>(dst), dpitch, static_cast<const char*>(src), spitch,
+                        width, height, kind, nullptr, true));
 }
 
 MNEMOSYNE_API cudaError_t cudaMemset(void* p, int value, size_t n) {
   return cudaMemsetAsync(p, value, n, nullptr);
 }
 
-MNEMOSYNE_API cudaError_t cudaMemset2D(void* p, size_t pitch, int value, size_t width, size_t height) {
+MNEMOSYNE_API cudaError_t cudaMemset2D(void* p, size_t pitch, int value, size_t width,
+                                       size_t height) {
   return cudaMemset2DAsync(p, pitch, value, width, height, nullptr);
 }

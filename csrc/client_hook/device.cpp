@@ -1,8 +1,8 @@
 // What the device is, and which one is current: answered from the description the server gave.
+#include <dlfcn.h>
+
 #include <cstdio>
 #include <cstring>
-
-#include <dlfcn.h>
 
 #include "errors.h"
 #include "session.h"
@@ -51,7 +51,9 @@ MNEMOSYNE_API cudaError_t cudaGetDevice(int* ordinal) {
 }
 
 MNEMOSYNE_API cudaError_t cudaSetDevice(int ordinal) { return check_device(ordinal); }
-MNEMOSYNE_API cudaError_t cudaInitDevice(int ordinal, unsigned, unsigned) { return check_device(ordinal); }
+MNEMOSYNE_API cudaError_t cudaInitDevice(int ordinal, unsigned, unsigned) {
+  return check_device(ordinal);
+}
 MNEMOSYNE_API cudaError_t cudaSetDeviceFlags(unsigned) { return kSuccess; }
 
 MNEMOSYNE_API cudaError_t cudaGetDeviceFlags(unsigned* flags) {
@@ -114,8 +116,9 @@ MNEMOSYNE_API cudaError_t cudaProfilerStart() { return kSuccess; }
 MNEMOSYNE_API cudaError_t cudaProfilerStop() { return kSuccess; }
 
 MNEMOSYNE_API cudaError_t cudaDeviceReset() {
-  return report(kNotSupported, "mnemosyne: cudaDeviceReset would end the other programs' context; "
-                               "exit the process instead");
+  return report(kNotSupported,
+                "mnemosyne: cudaDeviceReset would end the other programs' context; "
+                "exit the process instead");
 }
 
 MNEMOSYNE_API cudaError_t cudaDriverGetVersion(int* version) {

@@ -1,13 +1,13 @@
 // dlopen, by name: a program that opens the driver or a CUDA library itself gets this one.
 //
-// dlopen("libcuda.so.1") finds this library by its SONAME anyway; other spellings and absolute paths
-// would reach the real thing. Everything else is passed on by a tail call, because what dlopen does
-// depends on its caller (RUNPATH).
+// dlopen("libcuda.so.1") finds this library by its SONAME anyway; other spellings and absolute
+// paths would reach the real thing. Everything else is passed on by a tail call, because what
+// dlopen does depends on its caller (RUNPATH).
 #include <dlfcn.h>
 
 #include <cstring>
 
-#include "types.h"
+#include "session.h"
 
 namespace mnemosyne {
 namespace {
@@ -17,9 +17,9 @@ struct Library {
   bool load_it_too;  // its dependants bind to it by name
 };
 constexpr Library kLibraries[] = {
-    {"libcuda.so", false},     {"libnvidia-ml.so", false}, {"libcudart.so", true},
-    {"libcublas.so", true},    {"libcublasLt.so", true},   {"libcudnn.so", true},
-    {"libcufft.so", true},     {"libcusolver.so", true},   {"libcusparse.so", true},
+    {"libcuda.so", false},      {"libnvidia-ml.so", false}, {"libcudart.so", true},
+    {"libcublas.so", true},     {"libcublasLt.so", true},   {"libcudnn.so", true},
+    {"libcufft.so", true},      {"libcusolver.so", true},   {"libcusparse.so", true},
     {"libcusparseLt.so", true}, {"libnccl.so", true},
 };
 
@@ -49,7 +49,11 @@ void* open_self(int flags) {
 
 __attribute__((noinline)) void* open_library(const Library* library, const char* file, int flags) {
   if (library->load_it_too && !real_dlopen()(file, flags)) return nullptr;
-  return open_self(flags);
+  // Without a server there is no NVML, as on a machine without a GPU: programs know how to take
+  // that.
+  bool missing = strncmp(library->prefix, "libnvidia-ml", 12) == 0 && !device();
+  return missing ? real_dlopen()("libnvidia-ml.so.1 (no Mnemosyne server)", flags)
+                 : open_self(flags);
 }
 
 }  // namespace

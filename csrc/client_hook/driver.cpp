@@ -107,7 +107,8 @@ MNEMOSYNE_API int cuCtxGetDevice(int* ordinal) {
 
 MNEMOSYNE_API int cuCtxSynchronize() { return cudaDeviceSynchronize(); }
 
-MNEMOSYNE_API int cuGetProcAddress_v2(const char* symbol, void** function, int, uint64_t, int* status) {
+MNEMOSYNE_API int cuGetProcAddress_v2(const char* symbol, void** function, int, uint64_t,
+                                      int* status) {
   return entry_point(symbol, function, status);
 }
 

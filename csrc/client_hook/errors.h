@@ -1,11 +1,13 @@
-// Errors as a CUDA program sees them: a code per thread, and a sentence that says more than the code.
+// Errors as a CUDA program sees them: a code per thread, and a sentence that says more than the
+// code.
 #pragma once
 
 #include "types.h"
 
 namespace mnemosyne {
 
-// Remembers the code as the thread's last error and returns it. kSuccess leaves the last error alone.
+// Remembers the code as the thread's last error and returns it. kSuccess leaves the last error
+// alone.
 cudaError_t report(int code);
 // The same with a sentence, which cudaGetErrorString then tells for this code in this thread.
 cudaError_t report(int code, const char* format, ...) __attribute__((format(printf, 2, 3)));

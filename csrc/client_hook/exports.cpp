@@ -2,8 +2,8 @@
 
 #include <cstring>
 
-#include "errors.h"
 #include "../generated/export_table.h"
+#include "errors.h"
 
 namespace mnemosyne {
 

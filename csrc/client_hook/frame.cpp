@@ -127,10 +127,14 @@ void Frame::destroy(Handles* table, void* handle) {
 int Frame::code_of(int cuda_error) const {
   if (codes_ == Codes::kCuda || cuda_error == kSuccess) return cuda_error;
   switch (cuda_error) {
-    case kInvalidValue: return kBlasInvalidValue;
-    case kInvalidResourceHandle: return kBlasNotInitialized;
-    case kNotSupported: return kBlasNotSupported;
-    default: return kBlasInternalError;
+    case kInvalidValue:
+      return kBlasInvalidValue;
+    case kInvalidResourceHandle:
+      return kBlasNotInitialized;
+    case kNotSupported:
+      return kBlasNotSupported;
+    default:
+      return kBlasInternalError;
   }
 }
 

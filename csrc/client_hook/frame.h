@@ -38,7 +38,7 @@ class Frame {
   void pointer(const void* p);
   void stream(cudaStream_t s);
   void event(cudaEvent_t e);
-  void blas(cublasHandle_t handle);  // sends the handle's settings first, if they changed
+  void blas(cublasHandle_t handle);         // sends the handle's settings first, if they changed
   void scalar(const void* p, size_t size);  // as the pointer mode of the BLAS handle says
   void bytes(const void* p, size_t size);
   char* bytes_room(size_t size);

@@ -12,7 +12,8 @@ namespace mnemosyne {
 struct HandleState {
   unsigned flags = 0;
   int priority = 0;
-  std::atomic<uint64_t> last{0};  // position of the last frame that used (stream) or recorded (event) it
+  std::atomic<uint64_t> last{
+      0};  // position of the last frame that used (stream) or recorded (event) it
   // cuBLAS handles only.
   struct {
     void* stream = nullptr;

@@ -52,7 +52,8 @@ KernelInfo* read_info(Reply* reply) {
     if (p.offset + p.size > info->parameter_bytes) info->parameter_bytes = p.offset + p.size;
   }
   uint32_t count = u.array();
-  for (uint32_t i = 0; i < KernelInfo::kCount; ++i) info->attributes[i] = i < count ? u.integer() : 0;
+  for (uint32_t i = 0; i < KernelInfo::kCount; ++i)
+    info->attributes[i] = i < count ? u.integer() : 0;
   if (u.ok()) return info;
   delete info;
   return nullptr;
@@ -293,7 +294,8 @@ MNEMOSYNE_API cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3
   return launch(kernel, {grid, block, shared, stream}, args);
 }
 
-MNEMOSYNE_API cudaError_t cudaLaunchKernelExC(const void* config, const void* function, void** args) {
+MNEMOSYNE_API cudaError_t cudaLaunchKernelExC(const void* config, const void* function,
+                                              void** args) {
   Kernel* kernel = find_kernel(function);
   if (!kernel) return report(kInvalidDeviceFunction);
   return launch_with(kernel, *static_cast<const LaunchConfig*>(config), args);

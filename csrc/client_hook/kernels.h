@@ -31,7 +31,17 @@ struct KernelInfo {
   std::vector<Parameter> parameters;
   uint32_t parameter_bytes;
   // In the order of the `kernel` reply; see FunctionInfo in the server.
-  enum { kShared, kConst, kLocal, kMaxThreads, kRegisters, kPtx, kBinary, kMaxDynamicShared, kCount };
+  enum {
+    kShared,
+    kConst,
+    kLocal,
+    kMaxThreads,
+    kRegisters,
+    kPtx,
+    kBinary,
+    kMaxDynamicShared,
+    kCount
+  };
   int64_t attributes[kCount];
   int64_t carveout = -1;
 };

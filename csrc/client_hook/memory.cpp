@@ -121,7 +121,9 @@ MNEMOSYNE_API cudaError_t cudaHostAlloc(void** p, size_t bytes, unsigned) {
   return report(allocate(p, bytes, Number::host_alloc));
 }
 
-MNEMOSYNE_API cudaError_t cudaMallocHost(void** p, size_t bytes) { return cudaHostAlloc(p, bytes, 0); }
+MNEMOSYNE_API cudaError_t cudaMallocHost(void** p, size_t bytes) {
+  return cudaHostAlloc(p, bytes, 0);
+}
 
 MNEMOSYNE_API cudaError_t cudaFreeHost(void* p) { return report(release_host(p)); }
 
@@ -132,8 +134,9 @@ MNEMOSYNE_API cudaError_t cudaHostRegister(void* p, size_t bytes, unsigned flags
   size_t size;
   if (!p || !bytes) return report(kInvalidValue);
   if (flags & (kMapped | kIoMemory)) {
-    return report(kNotSupported, "mnemosyne: cudaHostRegister cannot map existing memory into the device; "
-                                 "use cudaHostAlloc or pin_memory()");
+    return report(kNotSupported,
+                  "mnemosyne: cudaHostRegister cannot map existing memory into the device; "
+                  "use cudaHostAlloc or pin_memory()");
   }
   if (registered_memory().find(p, &start, &size)) return report(kHostMemoryAlreadyRegistered);
   registered_memory().add(p, bytes);
@@ -163,8 +166,14 @@ MNEMOSYNE_API cudaError_t cudaPointerGetAttributes(void* attributes, const void*
 }
 
 MNEMOSYNE_API int cuPointerGetAttribute(void* data, int attribute, uint64_t p) {
-  enum { kMemoryType = 2, kDevicePointer = 3, kHostPointer = 4, kDeviceOrdinal = 9, kRangeStart = 11,
-         kRangeSize = 12 };
+  enum {
+    kMemoryType = 2,
+    kDevicePointer = 3,
+    kHostPointer = 4,
+    kDeviceOrdinal = 9,
+    kRangeStart = 11,
+    kRangeSize = 12
+  };
   PointerAttributes a = describe(reinterpret_cast<void*>(p));
   if (a.type == kUnregistered) return kInvalidValue;
   const void* start = nullptr;
@@ -173,13 +182,20 @@ MNEMOSYNE_API int cuPointerGetAttribute(void* data, int attribute, uint64_t p) {
     if (ranges->find(reinterpret_cast<void*>(p), &start, &size)) break;
   }
   switch (attribute) {
-    case kMemoryType: return *static_cast<unsigned*>(data) = a.type, kSuccess;
-    case kDevicePointer: return *static_cast<void**>(data) = a.device_pointer, kSuccess;
-    case kHostPointer: return *static_cast<void**>(data) = a.host_pointer, kSuccess;
-    case kDeviceOrdinal: return *static_cast<int*>(data) = 0, kSuccess;
-    case kRangeStart: return *static_cast<const void**>(data) = start, kSuccess;
-    case kRangeSize: return *static_cast<size_t*>(data) = size, kSuccess;
-    default: return kNotSupported;
+    case kMemoryType:
+      return *static_cast<unsigned*>(data) = a.type, kSuccess;
+    case kDevicePointer:
+      return *static_cast<void**>(data) = a.device_pointer, kSuccess;
+    case kHostPointer:
+      return *static_cast<void**>(data) = a.host_pointer, kSuccess;
+    case kDeviceOrdinal:
+      return *static_cast<int*>(data) = 0, kSuccess;
+    case kRangeStart:
+      return *static_cast<const void**>(data) = start, kSuccess;
+    case kRangeSize:
+      return *static_cast<size_t*>(data) = size, kSuccess;
+    default:
+      return kNotSupported;
   }
 }
 

@@ -31,9 +31,9 @@ int copy_text(char* to, unsigned size, const char* text) {
 void format_uuid(char* text, size_t size) {
   unsigned char u[16] = {};
   memcpy(u, device()->uuid.data(), device()->uuid.size() < 16 ? device()->uuid.size() : 16);
-  snprintf(text, size,
-           "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1], u[2],
-           u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13], u[14], u[15]);
+  snprintf(text, size, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
+           u[0], u[1], u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13],
+           u[14], u[15]);
 }
 
 struct MemoryInfo {
@@ -49,11 +49,16 @@ MNEMOSYNE_API int nvmlShutdown() { return kOk; }
 
 MNEMOSYNE_API const char* nvmlErrorString(int code) {
   switch (code) {
-    case kOk: return "Success";
-    case kInvalidArgument: return "Invalid Argument";
-    case kNotFound: return "Not Found";
-    case kDriverNotLoaded: return "Driver Not Loaded";
-    default: return "Not Supported";
+    case kOk:
+      return "Success";
+    case kInvalidArgument:
+      return "Invalid Argument";
+    case kNotFound:
+      return "Not Found";
+    case kDriverNotLoaded:
+      return "Driver Not Loaded";
+    default:
+      return "Not Supported";
   }
 }
 

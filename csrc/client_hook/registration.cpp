@@ -1,8 +1,8 @@
 // What the code that nvcc emits calls when a library is loaded. Runs in every process, GPU user or
 // not, so it only stores pointers.
 #include <elf.h>
-#include <link.h>
 #include <limits.h>
+#include <link.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -69,7 +69,7 @@ int look_into(dl_phdr_info* info, size_t, void* data) {
   auto* search = static_cast<Search*>(data);
   auto wanted = reinterpret_cast<uint64_t>(search->module->fatbin);
   for (int i = 0; i < info->dlpi_phnum; ++i) {
-    const ElfW(Phdr)& segment = info->dlpi_phdr[i];
+    const ElfW(Phdr) & segment = info->dlpi_phdr[i];
     uint64_t start = info->dlpi_addr + segment.p_vaddr;
     if (segment.p_type != PT_LOAD || wanted < start || wanted - start >= segment.p_filesz) continue;
     const char* name = *info->dlpi_name ? info->dlpi_name : "/proc/self/exe";

@@ -23,10 +23,10 @@ struct Client {
   std::mutex mutex;
   std::atomic<const Device*> device{nullptr};
   std::atomic<Session*> session{nullptr};
-  std::atomic<bool> absent{false};    // no server; asked once
-  std::atomic<bool> forked{false};    // a child of an attached process
+  std::atomic<bool> absent{false};  // no server; asked once
+  std::atomic<bool> forked{false};  // a child of an attached process
   std::atomic<bool> exiting{false};
-  std::string reason;                 // of the last failure
+  std::string reason;  // of the last failure
 };
 Client& client() {
   static Client* one = new Client;

@@ -17,7 +17,7 @@ struct Device {
   int cuda;  // e.g. 13000
   std::string name;
   std::string uuid;
-  std::string properties;  // a cudaDeviceProp
+  std::string properties;       // a cudaDeviceProp
   std::vector<int> attributes;  // by cudaDeviceAttr
 };
 
@@ -32,9 +32,12 @@ struct Session {
   std::mutex write;  // one total order of frames
   uint64_t head = 0;
 
-  bool is_device(const void* p, size_t n = 1) const { return inside(p, n, device_base, device_bytes); }
+  bool is_device(const void* p, size_t n = 1) const {
+    return inside(p, n, device_base, device_bytes);
+  }
   bool is_pinned(const void* p, size_t n = 1) const {
-    return inside(p, n, reinterpret_cast<uint64_t>(host) + staging_bytes, host_bytes - staging_bytes);
+    return inside(p, n, reinterpret_cast<uint64_t>(host) + staging_bytes,
+                  host_bytes - staging_bytes);
   }
   uint64_t host_offset(const void* p) const {
     return reinterpret_cast<uint64_t>(p) - reinterpret_cast<uint64_t>(host);

@@ -40,7 +40,9 @@ MNEMOSYNE_API cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsign
   return cudaStreamCreateWithPriority(stream, flags, 0);
 }
 
-MNEMOSYNE_API cudaError_t cudaStreamQuery(cudaStream_t stream) { return query(find_stream(stream)); }
+MNEMOSYNE_API cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  return query(find_stream(stream));
+}
 
 MNEMOSYNE_API cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
   HandleState* state = find_stream(stream);
@@ -90,7 +92,8 @@ MNEMOSYNE_API cudaError_t cudaThreadExchangeStreamCaptureMode(int* mode) {
   return kSuccess;
 }
 
-MNEMOSYNE_API cudaError_t cudaLaunchHostFunc(cudaStream_t stream, HostFunction function, void* data) {
+MNEMOSYNE_API cudaError_t cudaLaunchHostFunc(cudaStream_t stream, HostFunction function,
+                                             void* data) {
   return run_on_host(stream, function, data);
 }
 

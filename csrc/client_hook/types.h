@@ -1,4 +1,5 @@
-// The C types of the CUDA libraries' functions, as far as their ABI goes: stubs need no CUDA headers.
+// The C types of the CUDA libraries' functions, as far as their ABI goes: stubs need no CUDA
+// headers.
 #pragma once
 
 #include <cstddef>

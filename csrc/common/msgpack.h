@@ -1,4 +1,5 @@
-// The part of msgpack that frames use, in its shortest encodings (as the msgpack package writes it).
+// The part of msgpack that frames use, in its shortest encodings (as the msgpack package writes
+// it).
 #pragma once
 
 #include <cstdint>
@@ -113,14 +114,22 @@ class Unpacker {
     if (tag < 0x80) return tag;
     if (tag >= 0xe0) return static_cast<int8_t>(tag);
     switch (tag) {
-      case 0xcc: return take(1);
-      case 0xcd: return take(2);
-      case 0xce: return take(4);
-      case 0xcf: return take(8);
-      case 0xd0: return static_cast<int8_t>(take(1));
-      case 0xd1: return static_cast<int16_t>(take(2));
-      case 0xd2: return static_cast<int32_t>(take(4));
-      case 0xd3: return take(8);
+      case 0xcc:
+        return take(1);
+      case 0xcd:
+        return take(2);
+      case 0xce:
+        return take(4);
+      case 0xcf:
+        return take(8);
+      case 0xd0:
+        return static_cast<int8_t>(take(1));
+      case 0xd1:
+        return static_cast<int16_t>(take(2));
+      case 0xd2:
+        return static_cast<int32_t>(take(4));
+      case 0xd3:
+        return take(8);
     }
     return fail();
   }

@@ -11,7 +11,8 @@
 
 namespace mnemosyne {
 
-Lane::Lane(int channel_fd, int notify_fd) : channel_(map_channel(channel_fd)), notify_fd_(notify_fd) {
+Lane::Lane(int channel_fd, int notify_fd)
+    : channel_(map_channel(channel_fd)), notify_fd_(notify_fd) {
   // A lane may take over from a worker that died: what has not completed is taken again.
   tail_ = channel_->completed.load(std::memory_order_acquire);
   thread_ = std::thread(&Lane::run, this);
@@ -69,7 +70,8 @@ bool Lane::take_one(uint64_t head, std::vector<TakenFrame>* frames) {
   uint64_t waiting = head - tail_;
   uint64_t offset = tail_ % kRingBytes;
   uint64_t to_end = kRingBytes - offset;
-  if (waiting > kRingBytes || waiting % 8) throw std::invalid_argument("the ring's head is impossible");
+  if (waiting > kRingBytes || waiting % 8)
+    throw std::invalid_argument("the ring's head is impossible");
   Record record;
   memcpy(&record, channel_->ring + offset, sizeof record);
   if (record.size == kSkip) {
@@ -84,7 +86,8 @@ bool Lane::take_one(uint64_t head, std::vector<TakenFrame>* frames) {
   if (record.reply < kNoReply || record.reply >= kReplySlots) {
     throw std::invalid_argument("a reply slot that does not exist");
   }
-  frames->push_back({record.reply, std::string(channel_->ring + offset + sizeof record, record.size)});
+  frames->push_back(
+      {record.reply, std::string(channel_->ring + offset + sizeof record, record.size)});
   tail_ += length;
   ends_.push_back(tail_);
   return true;

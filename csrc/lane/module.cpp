@@ -127,9 +127,10 @@ NB_MODULE(_native, m) {
       .def(nb::init<int, int>())
       .def("take", &take)
       .def("done", &Lane::done)
-      .def("reply", [](Lane& lane, int slot, nb::bytes data) {
-        lane.reply(slot, static_cast<const char*>(data.data()), data.size());
-      })
+      .def("reply",
+           [](Lane& lane, int slot, nb::bytes data) {
+             lane.reply(slot, static_cast<const char*>(data.data()), data.size());
+           })
       .def("fail", &Lane::fail)
       .def("close", &close_lane);
 }

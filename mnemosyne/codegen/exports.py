@@ -14,8 +14,7 @@ def _exported(spec: Spec) -> list[str]:
 def render_map(spec: Spec) -> str:
     """exports.map."""
     names = "\n".join(f"    {name};" for name in [*_exported(spec), "dlopen"])
-    comment = HEADER.replace("// ", "# ")
-    return f"{comment}\n{{\n  global:\n{names}\n  local: *;\n}};\n"
+    return f"{HEADER.replace('// ', '# ')}\n{{\n  global:\n{names}\n  local: *;\n}};\n"
 
 
 def render_table(spec: Spec) -> str:

@@ -1,0 +1,45 @@
+# Everything on a fresh machine: `make demo` or `make test`. Needs Python >= 3.10 and g++; downloads
+# PyTorch (several GB) into .venv on first use.
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+READY := $(VENV)/.ready
+
+.PHONY: demo test unit lint build encoder decoder encdec generate clean
+
+demo: $(READY)
+	$(RUN) demos/concurrent.py
+
+encoder decoder encdec: $(READY)
+	$(RUN) scripts/run-demo $@
+
+test: $(READY)
+	$(RUN) -m pytest
+
+unit: $(READY)
+	$(RUN) -m pytest tests/unit
+
+lint: $(READY)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/clang-format --dry-run -Werror csrc/*/*.cpp csrc/client_hook/*.h csrc/common/*.h csrc/lane/*.h
+	$(RUN) -m mnemosyne.codegen --check
+
+generate: $(READY)
+	$(RUN) -m mnemosyne.codegen
+
+# Builds libclient.so and the native module in place. CUDA_HOME=<toolkit> also checks every generated
+# prototype against the CUDA headers.
+build: $(READY)
+	$(VENV)/bin/pip install --quiet --no-deps --editable .
+	$(if $(CUDA_HOME),$(RUN) scripts/check-headers "$(CUDA_HOME)")
+
+$(READY): pyproject.toml CMakeLists.txt $(wildcard csrc/*/*)
+	test -x $(RUN) || $(PYTHON) -m venv $(VENV)
+	@echo "Installing into $(VENV); on first use this downloads PyTorch, several GB."
+	$(VENV)/bin/pip install --editable '.[dev,demos]'
+	touch $@
+
+clean:
+	rm -rf build $(VENV) demo-output
