@@ -6,11 +6,12 @@ This file must never start a process or decide whether a run was good.
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from compare import TOLERANCE, Comparison
+from compare import TOLERANCE, Comparison, relative_difference
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -53,7 +54,7 @@ def print_table(comparisons: Sequence[Comparison]) -> None:
     first = comparisons[0]
     table = Table(
         title=f"Three programs at once on {first.proxied.device_name}, torch {first.proxied.torch}",
-        caption="'difference': the largest relative difference of a step's loss from plain PyTorch",
+        caption="difference: the largest of any step's loss from plain PyTorch, relative",
     )
     table.add_column("client")
     for heading in ("steps/s", "plain CPU steps/s", "first loss", "last loss", "difference"):
@@ -72,7 +73,7 @@ def cells(comparison: Comparison) -> tuple[str, ...]:
         f"{plain.steps_per_second:.1f}",
         first,
         last,
-        f"{comparison.difference:.1e} (step {comparison.step})",
+        f"{comparison.difference:.1e}",
     )
 
 
@@ -102,8 +103,8 @@ def draw_losses(axes, comparison: Comparison, color: str) -> None:
 
 
 def differences(comparison: Comparison) -> tuple[list[int], list[float]]:
-    """Steps and differences above 0 (a logarithmic axis has no 0)."""
+    """Steps and the differences that a logarithmic axis can show."""
     pairs = zip(comparison.proxied.losses, comparison.plain.losses, strict=False)
-    values = [abs(loss - expected) / abs(expected) for loss, expected in pairs]
-    kept = [(step, value) for step, value in enumerate(values, 1) if value > 0]
-    return [step for step, _ in kept], [value for _, value in kept]
+    values = [relative_difference(*pair) for pair in pairs]
+    steps = [step for step, value in enumerate(values, 1) if 0 < value < math.inf]
+    return steps, [values[step - 1] for step in steps]
