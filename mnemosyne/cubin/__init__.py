@@ -11,7 +11,7 @@ from .demangle import demangle
 from .errors import ArchError, CubinError
 from .fatbin import Entry, choose_entry, read_fatbin, unpack
 from .layout import Global, Kernel, Layout, read_layout
-from .library import Span, find_spans
+from .library import Span, find_spans, find_torch_library
 from .registry import Module, Registry
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "choose_entry",
     "demangle",
     "find_spans",
+    "find_torch_library",
     "read_fatbin",
     "read_layout",
     "unpack",

@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +15,7 @@ from rich.progress import track
 
 from .errors import ArchError, CubinError
 from .layout import Kernel
-from .library import Span, find_spans
+from .library import Span, find_spans, find_torch_library
 from .registry import Module, Registry
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -40,7 +39,7 @@ def kernels(
     path: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[PATH]",
+            metavar="PATH",
             help="A library (.so), a fatbin, a cubin, or a folder of .cubin files as"
             " 'cuobjdump -xelf all' leaves them. Without it: the installed PyTorch's"
             " libtorch_cuda.so.",
@@ -67,21 +66,10 @@ def kernels(
     """
     try:
         registry = Registry(sm)
-        _WRITERS[form](_list(registry, _sources(path or _installed_torch())))
+        _WRITERS[form](_list(registry, _sources(path or find_torch_library())))
     except CubinError as error:
         print(f"error: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
-
-
-def _installed_torch() -> Path:
-    """Find libtorch_cuda.so of the installed PyTorch, without importing it."""
-    spec = find_spec("torch")
-    folders = [] if spec is None else list(spec.submodule_search_locations or [])
-    for folder in folders:
-        library = Path(folder) / "lib" / "libtorch_cuda.so"
-        if library.exists():
-            return library
-    raise CubinError("no PyTorch with CUDA is installed here: name a PATH")
 
 
 def _sources(path: Path) -> list[Source]:

@@ -10,6 +10,7 @@ import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import BinaryIO
 
@@ -60,11 +61,22 @@ def read_build_id(path: Path) -> str | None:
         if _read(file, Span(0, min(4, _size(file))), path) != ELF_MAGIC:
             return None
         try:
-            section = ELFFile(file).get_section_by_name(".note.gnu.build-id")
-            notes = list(section.iter_notes()) if isinstance(section, NoteSection) else []
+            # Not by name: for that pyelftools would parse every section, the hash table too.
+            sections = list(ELFFile(file).iter_sections("SHT_NOTE"))
+            notes = [n for s in sections if isinstance(s, NoteSection) for n in s.iter_notes()]
         except Exception as error:  # pyelftools lets construct, struct and seek errors through
             raise CubinError(f"{path}: malformed ELF file ({type(error).__name__})") from None
     return next((str(n["n_desc"]) for n in notes if n["n_type"] == "NT_GNU_BUILD_ID"), None)
+
+
+def find_torch_library() -> Path:
+    """Find libtorch_cuda.so of the installed PyTorch, without importing it."""
+    spec = find_spec("torch")
+    for folder in (spec and spec.submodule_search_locations) or []:
+        library = Path(folder) / "lib" / "libtorch_cuda.so"
+        if library.exists():
+            return library
+    raise CubinError("no PyTorch with CUDA is installed here: name a PATH")
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -103,8 +115,8 @@ def _elf(file: BinaryIO, path: Path) -> ELFFile:
 
 def _fatbin_sections(elf: ELFFile, path: Path) -> list[Span]:
     try:
-        sections = [elf.get_section_by_name(name) for name in FATBIN_SECTIONS]
-        return [Span(s["sh_offset"], s["sh_size"]) for s in sections if s is not None]
+        sections = [s for s in elf.iter_sections("SHT_PROGBITS") if s.name in FATBIN_SECTIONS]
+        return [Span(s["sh_offset"], s["sh_size"]) for s in sections]
     except Exception as error:  # see read_build_id
         raise CubinError(f"{path}: malformed ELF file ({type(error).__name__})") from None
 
