@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 .PHONY: demo test unit lint build encoder decoder encdec generate clean
 
 demo: $(READY)
-	$(RUN) demos/concurrent.py
+	$(RUN) demos/together.py
 
 encoder decoder encdec: $(READY)
 	$(RUN) scripts/run-demo $@
