@@ -1,0 +1,106 @@
+"""Readers of the structures PyTorch's kernels take by value.
+
+Layouts are those of the headers in the wheel: ATen/cuda/detail/OffsetCalculator.cuh, IntegerDivider,
+TensorInfo.cuh. Sizes are checked against the kernel's parameter layout before anything is read.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import torch
+
+from . import UnsupportedKernel
+
+MAX_DIMS = 25  # of OffsetCalculator and TensorInfo
+_DIVIDER = 12  # IntDivider<unsigned int>: divisor, magic, shift
+
+#: c10::ScalarType, as LoadWithCast and StoreWithCast hold it.
+SCALAR_TYPES = {
+    0: torch.uint8, 1: torch.int8, 2: torch.int16, 3: torch.int32, 4: torch.int64,
+    5: torch.float16, 6: torch.float32, 7: torch.float64, 8: torch.complex32,
+    9: torch.complex64, 10: torch.complex128, 11: torch.bool, 15: torch.bfloat16,
+    23: torch.float8_e5m2, 24: torch.float8_e4m3fn, 27: torch.uint16, 28: torch.uint32,
+    29: torch.uint64,
+}  # fmt: skip
+
+#: struct codes by dtype; 16-bit floats that struct lacks are read by ``scalar``.
+_CODES = {
+    torch.float32: "f", torch.float64: "d", torch.float16: "e", torch.bool: "?",
+    torch.uint8: "B", torch.int8: "b", torch.int16: "h", torch.int32: "i", torch.int64: "q",
+    torch.uint16: "H", torch.uint32: "I", torch.uint64: "Q",
+}  # fmt: skip
+
+
+def scalar(data: bytes, offset: int, dtype: torch.dtype) -> float | int | bool | complex:
+    """One value of ``dtype`` at a byte offset."""
+    code = _CODES.get(dtype)
+    if code:
+        value: float | int | bool = struct.unpack_from("<" + code, data, offset)[0]
+        return value
+    piece = bytearray(data[offset : offset + dtype.itemsize])
+    return torch.frombuffer(piece, dtype=dtype).item()
+
+
+def scalar_type(code: int) -> torch.dtype:
+    """The dtype of a c10::ScalarType."""
+    found = SCALAR_TYPES.get(code)
+    if found is None:
+        raise UnsupportedKernel(f"tensors of scalar type {code}")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """Sizes, slowest dimension first, and for each tensor its strides in bytes."""
+
+    sizes: tuple[int, ...]
+    strides: tuple[tuple[int, ...], ...]
+
+
+class OffsetCalculator:
+    """Reads ``OffsetCalculator<tensors, unsigned int>``: dims, dividers, strides in bytes.
+
+    """
+
+    def __init__(self, tensors: int) -> None:
+        self.tensors = max(tensors, 1)
+        self.size = 4 + MAX_DIMS * _DIVIDER + MAX_DIMS * 4 * self.tensors
+
+    def read(self, data: bytes, offset: int) -> Geometry:
+        """The geometry at a byte offset. Raises UnsupportedKernel for impossible dimensions."""
+        (dims,) = struct.unpack_from("<i", data, offset)
+        if not 0 <= dims <= MAX_DIMS:
+            raise UnsupportedKernel(f"an offset calculator of {dims} dimensions")
+        n = self.tensors
+        sizes = struct.unpack_from("<" + "I8x" * dims, data, offset + 4)
+        start = offset + 4 + MAX_DIMS * _DIVIDER
+        flat = struct.unpack_from(f"<{dims * n}i", data, start)
+        return Geometry(sizes[::-1], tuple(flat[t::n][::-1] for t in range(n)))
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """``TensorInfo<T, IndexType>``: address, sizes and strides in elements."""
+
+    data: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+def tensor_info_size(index_bytes: int) -> int:
+    """sizeof(TensorInfo) for an index type of 4 or 8 bytes."""
+    return 8 + 2 * MAX_DIMS * index_bytes + 8
+
+
+def read_tensor_info(data: bytes, offset: int, index_bytes: int) -> TensorInfo:
+    """The TensorInfo at a byte offset. Raises UnsupportedKernel for impossible dimensions."""
+    code = "I" if index_bytes == 4 else "Q"
+    (pointer,) = struct.unpack_from("<Q", data, offset)
+    (dims,) = struct.unpack_from("<i", data, offset + 8 + 2 * MAX_DIMS * index_bytes)
+    if not 0 <= dims <= MAX_DIMS:
+        raise UnsupportedKernel(f"a tensor of {dims} dimensions")
+    sizes = struct.unpack_from(f"<{dims}{code}", data, offset + 8)
+    strides = struct.unpack_from(f"<{dims}{code}", data, offset + 8 + MAX_DIMS * index_bytes)
+    return TensorInfo(pointer, sizes, strides)
