@@ -3,6 +3,9 @@
 nvcc gives functions with internal linkage a namespace whose name holds a hash of the source file
 (`_INTERNAL_1f0d42c5_9_Sorting_cu_8a70c1de_1234`). It has no counterpart in the source and changes
 with every build, so it is taken out of the demangled name.
+
+libstdc++ refuses names of more than 1,024 characters (DEMANGLE_RECURSION_LIMIT in its
+cp-demangle.c). In libtorch_cuda.so that hits 475 CUTLASS templates; they keep their mangled names.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def _string(table: bytes, start: int, where: str) -> str:
     end = table.find(b"\0", start)
     if start >= len(table) or end < 0:
         raise CubinError(f"{where}: a name at {start} is outside the string table")
-    try:
-        return table[start:end].decode()
-    except UnicodeDecodeError:
-        raise CubinError(f"{where}: the name at {start} is not UTF-8") from None
+    name = table[start:end].decode(errors="replace")
+    if not name.isprintable() or "\ufffd" in name:  # it goes into messages and listings
+        raise CubinError(f"{where}: the name at {start} is not text")
+    return name

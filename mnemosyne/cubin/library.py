@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from elftools.elf.elffile import ELFFile
-from elftools.elf.sections import NoteSection
+from elftools.elf.segments import NoteSegment
 
 from .elf import ELF_MAGIC
 from .errors import CubinError
@@ -61,9 +61,9 @@ def read_build_id(path: Path) -> str | None:
         if _read(file, Span(0, min(4, _size(file))), path) != ELF_MAGIC:
             return None
         try:
-            # Not by name: for that pyelftools would parse every section, the hash table too.
-            sections = list(ELFFile(file).iter_sections("SHT_NOTE"))
-            notes = [n for s in sections if isinstance(s, NoteSection) for n in s.iter_notes()]
+            # Segments, because for its sections pyelftools would parse a large hash table.
+            segments = list(ELFFile(file).iter_segments("PT_NOTE"))
+            notes = [n for s in segments if isinstance(s, NoteSegment) for n in s.iter_notes()]
         except Exception as error:  # pyelftools lets construct, struct and seek errors through
             raise CubinError(f"{path}: malformed ELF file ({type(error).__name__})") from None
     return next((str(n["n_desc"]) for n in notes if n["n_type"] == "NT_GNU_BUILD_ID"), None)

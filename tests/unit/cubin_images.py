@@ -15,7 +15,7 @@ import zstandard
 
 PTX, ELF = 1, 2
 LZ4, ZSTD, EXACT, FAMILY = 0x2000, 0x8000, 0x100000, 0x200000
-NOBITS, PROGBITS, SYMTAB, STRTAB, NOTE, INFO = 8, 1, 2, 3, 7, 0x70000000
+NOBITS, PROGBITS, SYMTAB, STRTAB, INFO = 8, 1, 2, 3, 0x70000000
 
 
 @dataclass
@@ -154,7 +154,12 @@ def library(
     """Build a shared library whose fatbins lie one after the other, each aligned to 16 bytes."""
     data = b"".join(blob + bytes(-len(blob) % 16) for blob in fatbins)
     sections = [(".text", PROGBITS, b"\xc3", 0), (section, PROGBITS, data, 0)]
+    image = bytearray(elf(sections))
     if build_id is not None:
-        note = struct.pack("<III", 4, len(build_id), 3) + b"GNU\0" + build_id
-        sections.append((".note.gnu.build-id", NOTE, note + bytes(-len(note) % 4), 0))
-    return elf(sections)
+        note = struct.pack("<III4s", 4, len(build_id), 3, b"GNU") + build_id
+        note += bytes(-len(note) % 4)
+        struct.pack_into("<Q", image, 32, len(image))  # e_phoff
+        struct.pack_into("<H", image, 56, 1)  # e_phnum
+        image += struct.pack("<IIQQQQQQ", 4, 4, len(image) + 56, 0, 0, len(note), len(note), 4)
+        image += note
+    return bytes(image)
