@@ -1,4 +1,65 @@
 """What executes a session's calls: ``cpu`` (torch on the CPU), ``cuda`` (the GPU), ``null``.
 
-A device knows memory, streams, kernels and library calls; it knows no sockets and no asyncio.
+A device knows memory, streams, kernels and library calls; it knows no sockets and no asyncio. Its
+module is imported by name, so that nobody loads torch or CUDA for a device that is not asked for.
 """
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Protocol
+
+from mnemosyne.api import SPEC
+from mnemosyne.server.journal import Entries
+from mnemosyne.server.session import Effects, Handlers, Layout, Session
+
+#: Devices of this version, by name: where they are made.
+MODULES = {"cpu": "mnemosyne.server.devices.cpu.device", "null": "mnemosyne.server.devices.null"}
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a device is; see the Ready control message."""
+
+    device: str
+    memory: int
+    cuda: int
+    name: str
+    uuid: bytes
+    properties: bytes
+    attributes: list[list[int]]
+
+
+class Device(Protocol):
+    """What executes sessions. ``handlers`` takes any Session that its ``open`` made."""
+
+    @property
+    def handlers(self) -> Handlers: ...
+
+    def describe(self, memory: int) -> Description:
+        """``memory``: bytes for all clients together, 0 for the device's own default."""
+
+    def active(self) -> AbstractContextManager[object]:
+        """Entered once by the thread that calls handlers."""
+
+    def open(self, number: int, layout: Layout, effects: Effects) -> Session: ...
+
+    def restore(self, session: Session, chunks: list[list[int]], entries: Entries) -> None:
+        """Rebuilds a session from its journal; may be slow. Raises ValueError."""
+
+
+def create(name: str, threads: int) -> Device:
+    """The device of this name. Raises LookupError when it lacks a handler of the specification."""
+    device: Device = import_module(MODULES[name]).create(threads)
+    check_handlers(name, device.handlers)
+    return device
+
+
+def check_handlers(name: str, handlers: Iterable[str]) -> None:
+    """Raises LookupError with the names of messages that have no handler, and the other way."""
+    wanted, present = {m.name for m in SPEC.messages.values()}, set(handlers)
+    if wrong := sorted(wanted ^ present):
+        raise LookupError(f"device {name}: handlers and messages differ in: {', '.join(wrong)}")

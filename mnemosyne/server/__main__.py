@@ -1,0 +1,102 @@
+"""``python -m mnemosyne.server``: from the command line to a running supervisor and back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from typing import Annotated
+
+import typer
+import uvloop
+
+from mnemosyne.server import gpu
+from mnemosyne.server.listener import Listener, SocketInUse, bind
+from mnemosyne.server.options import Options, check
+from mnemosyne.server.process import allow_many_files, log_to_stderr
+from mnemosyne.server.supervisor import Plan, Supervisor
+
+log = logging.getLogger("mnemosyne")
+
+_NO_CUDA = "the cuda device is not part of this version"
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+@app.command()
+def main(
+    clients: Annotated[int, typer.Option(help="How many programs may run at once.")],
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or null.")] = "auto",
+    gpu: Annotated[str, typer.Option(help="Index or UUID of the GPU that clients see.")] = "",
+    socket: Annotated[str, typer.Option(help="Path of the Unix socket.")] = "",
+    memory_per_client: Annotated[str, typer.Option(help="Device memory, such as 4GiB.")] = "",
+    cpu_threads: Annotated[int, typer.Option(help="Threads of the CPU device.")] = 0,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+) -> None:
+    """Lets several PyTorch programs share one device."""
+    options = check(
+        clients, device.lower(), gpu, socket, memory_per_client, cpu_threads, log_level.lower()
+    )
+    log_to_stderr("mnemosyne", options.log_level)
+    chosen = _choose_device(options)
+    allow_many_files()
+    try:
+        listening = bind(options.socket)
+    except SocketInUse as error:
+        raise _stop(str(error), 1) from None
+    raise typer.Exit(uvloop.run(_serve(options, chosen, listening)))
+
+
+def _choose_device(options: Options) -> str:
+    if options.device == "cuda":
+        raise _stop(f"{_NO_CUDA}; use --device cpu", 2)
+    if options.device != "auto":
+        return options.device
+    found = gpu.answers(dict(os.environ))
+    why = f"a GPU is there, but {_NO_CUDA}" if found else "no GPU answers"
+    _say(f"using the CPU device: {why}")
+    return "cpu"
+
+
+async def _serve(options: Options, device: str, listening: socket.socket) -> int:
+    """Runs until a signal or until the supervisor gives up; the exit code."""
+    plan = Plan(options.clients, device, options.threads, options.quota, options.log_level)
+    supervisor = Supervisor(plan)
+    listener = Listener(listening, supervisor.greeted)
+    _on_signals(supervisor, listener)
+    if await supervisor.serves():
+        _say(f"ready: {supervisor.device} for {options.clients} clients on {options.socket}")
+    code: int = await supervisor.finished
+    listener.close()
+    return code
+
+
+def _on_signals(supervisor: Supervisor, listener: Listener) -> None:
+    """The first signal stops in order, the second one at once."""
+    loop = asyncio.get_running_loop()
+    stopping: list[asyncio.Task[None]] = []
+
+    def stop(name: str) -> None:
+        listener.close()
+        if stopping:
+            supervisor.kill_worker()
+            os._exit(1)
+        stopping.append(loop.create_task(supervisor.stop(f"the server got {name}")))
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number.name)
+
+
+def _stop(text: str, code: int) -> typer.Exit:
+    _say(text)
+    return typer.Exit(code)
+
+
+def _say(text: str) -> None:
+    print(f"mnemosyne: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    app(prog_name="python -m mnemosyne.server")

@@ -1,0 +1,140 @@
+"""Device memory of one session: allocations inside chunks inside its slot of the address space.
+
+How this works: memory comes in chunks, which double from 2 to 256 MiB with the number a session
+has; an allocation of BIG bytes or more gets a chunk of its own. A chunk that is wholly free again
+is given back. Pure: the owner is told of chunks through ``Chunks`` and does the mapping.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from typing import Protocol
+
+from mnemosyne.server.errors import OUT_OF_MEMORY, CallError
+from mnemosyne.server.ranges import FreeRanges
+
+ALIGNMENT = 512
+MIN_CHUNK = 2 << 20
+MAX_CHUNK = 256 << 20
+BIG = 16 << 20
+
+
+class Chunks(Protocol):
+    """Who makes the memory behind the arena. Offsets count from the start of the slot."""
+
+    def make(self, offset: int, size: int) -> None: ...
+    def drop(self, offset: int, size: int) -> None: ...
+
+
+class Arena:
+    """Hands out addresses from ``base`` on; ``quota`` bounds the sum of what it has handed out."""
+
+    def __init__(self, base: int, slot_bytes: int, quota: int, chunks: Chunks) -> None:
+        self.base = base
+        self.quota = quota
+        self.used = 0
+        self._chunks = chunks
+        self._slot = FreeRanges()  # of whole chunks
+        self._slot.give(base, slot_bytes)
+        self._free = FreeRanges()  # inside chunks
+        self._chunk_size: dict[int, int] = {}
+        self._chunk_starts: list[int] = []  # sorted
+        self._size: dict[int, int] = {}  # of allocations, by address
+        self._starts: list[int] = []  # of allocations, sorted
+
+    def malloc(self, size: int) -> int:
+        """The address of ``size`` bytes. Raises CallError when the quota does not allow them."""
+        rounded = _round_up(max(size, 1), ALIGNMENT)
+        if self.used + rounded > self.quota:
+            raise CallError(OUT_OF_MEMORY, self._refusal(size))
+        pointer = self._free.take(rounded) if rounded < BIG else None
+        if pointer is None:
+            pointer = self._take_new(rounded)
+        self._note(pointer, rounded)
+        return pointer
+
+    def free(self, pointer: int) -> bool:
+        """Frees an allocation by its address; False when there is none."""
+        size = self._size.pop(pointer, None)
+        if size is None:
+            return False
+        del self._starts[bisect_right(self._starts, pointer) - 1]
+        self.used -= size
+        chunk = self._chunk_of(pointer)
+        length = self._chunk_size[chunk]
+        if self._free.give(pointer, size, chunk, chunk + length) == (chunk, length):
+            self._drop(chunk, length)
+        return True
+
+    def owns(self, pointer: int, size: int) -> bool:
+        """Whether all these bytes lie inside one allocation."""
+        at = bisect_right(self._starts, pointer) - 1
+        if at < 0:
+            return False
+        start = self._starts[at]
+        return pointer + size <= start + self._size[start]
+
+    def size_of(self, pointer: int) -> int:
+        """Bytes held by the allocation at this address."""
+        return self._size[pointer]
+
+    def restore(self, chunks: list[list[int]], allocations: dict[int, int]) -> None:
+        """Takes over memory that exists: chunks as [offset, size], allocations by address.
+
+        Raises ValueError when the two do not fit together.
+        """
+        for offset, size in chunks:
+            if not self._slot.take_at(self.base + offset, size):
+                raise ValueError("a chunk overlaps another one")
+            self._add_chunk(self.base + offset, size)
+        for pointer, size in allocations.items():
+            if not self._free.take_at(pointer, size):
+                raise ValueError("an allocation lies in no chunk")
+            self._note(pointer, size)
+
+    def _take_new(self, size: int) -> int:
+        length = _round_up(size, MIN_CHUNK)
+        if size < BIG:
+            length = max(length, min(MIN_CHUNK << len(self._chunk_starts), MAX_CHUNK, self._room()))
+        start = self._slot.take(length)
+        if start is None:
+            raise CallError(OUT_OF_MEMORY, self._refusal(size))
+        try:
+            self._chunks.make(start - self.base, length)
+        except OSError as error:
+            self._slot.give(start, length)
+            text = f"the system has no memory for {length} bytes more ({error.strerror})"
+            raise CallError(OUT_OF_MEMORY, text) from None
+        self._add_chunk(start, length)
+        self._free.take_at(start, size)
+        return start
+
+    def _room(self) -> int:
+        return _round_up(self.quota - self.used, MIN_CHUNK)
+
+    def _add_chunk(self, start: int, length: int) -> None:
+        insort(self._chunk_starts, start)
+        self._chunk_size[start] = length
+        self._free.give(start, length, start, start + length)
+
+    def _drop(self, start: int, length: int) -> None:
+        self._free.take_at(start, length)
+        del self._chunk_size[start]
+        self._chunk_starts.remove(start)
+        self._slot.give(start, length)
+        self._chunks.drop(start - self.base, length)
+
+    def _note(self, pointer: int, size: int) -> None:
+        self._size[pointer] = size
+        insort(self._starts, pointer)
+        self.used += size
+
+    def _chunk_of(self, pointer: int) -> int:
+        return self._chunk_starts[bisect_right(self._chunk_starts, pointer) - 1]
+
+    def _refusal(self, size: int) -> str:
+        return f"{size} bytes are more than is left of the quota ({self.used} of {self.quota} used)"
+
+
+def _round_up(size: int, unit: int) -> int:
+    return (size + unit - 1) // unit * unit

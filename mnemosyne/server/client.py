@@ -1,0 +1,76 @@
+"""What the supervisor knows and holds of one session: enough to give it to another worker."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from enum import Enum
+
+from mnemosyne.protocol.control import Open
+from mnemosyne.server.journal import KeptJournal
+from mnemosyne.server.listener import Peer
+from mnemosyne.server.session import Layout
+
+
+class State(Enum):
+    """The life of a session, as the supervisor sees it."""
+
+    OPENING = "opening"  # the worker has been asked to serve it
+    RUNNING = "running"
+    CLOSING = "closing"  # the client is gone; the worker has been asked to end it
+    LATE = "closing late"  # the worker is slow to end it; its place is free for another client
+
+
+@dataclass(eq=False)
+class Client:
+    """One session. File descriptors in here are owned, and closed by ``release``."""
+
+    number: int
+    slot: int
+    peer: Peer
+    layout: Layout
+    started: float
+    channel: int
+    host: int
+    pidfd: int
+    state: State = State.OPENING
+    chunks: dict[int, tuple[int, int]] = field(default_factory=dict)  # offset: (size, fd)
+    journal: KeptJournal = field(default_factory=KeptJournal)
+
+    def __str__(self) -> str:
+        return f"session {self.number} (pid {self.peer.pid}, {self.peer.hello.program or '?'})"
+
+    @property
+    def counts(self) -> bool:
+        """Whether it takes one of the places for clients."""
+        return self.state is not State.LATE
+
+    def open_message(self) -> tuple[Open, tuple[int, ...]]:
+        """What a worker needs to serve it, with the fds that ride along."""
+        at, chunks = self.layout, sorted(self.chunks.items())
+        message = Open(
+            self.number, self.slot, at.device_base, at.device_bytes, at.host_base, at.host_bytes,
+            at.staging_bytes, at.quota, self.peer.hello.priority,
+            [[offset, size] for offset, (size, _) in chunks], self.journal.entries(),
+        )  # fmt: skip
+        return message, (self.channel, self.host, *(fd for _, (_, fd) in chunks))
+
+    def status_row(self, now: float) -> list[object]:
+        """One row of the Status control message."""
+        used, seconds = self.journal.sum_of("malloc"), round(now - self.started, 1)
+        hello = self.peer.hello
+        return [self.number, self.peer.pid, hello.program, used, self.layout.quota, seconds]
+
+    def hold_chunk(self, offset: int, size: int, fd: int) -> None:
+        self.chunks[offset] = (size, fd)
+
+    def drop_chunk(self, offset: int) -> None:
+        _, fd = self.chunks.pop(offset)
+        os.close(fd)
+
+    def release(self) -> None:
+        """Closes everything; what nobody else holds is given back to the system."""
+        self.peer.wire.close()
+        for fd in (self.channel, self.host, self.pidfd, *(fd for _, fd in self.chunks.values())):
+            os.close(fd)
+        self.chunks.clear()

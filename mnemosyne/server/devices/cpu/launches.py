@@ -1,0 +1,108 @@
+"""Kernels on the CPU device: finding, asking about and launching them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mnemosyne.api.messages import MODULE_UNKNOWN
+from mnemosyne.protocol import ProtocolError
+from mnemosyne.server.devices.cpu.functions import MAX_DYNAMIC_SHARED, Function
+from mnemosyne.server.devices.cpu.kernels import Launch, UnsupportedKernel
+from mnemosyne.server.devices.cpu.modules import MAX_MODULE, ModuleName, Upload
+from mnemosyne.server.devices.cpu.session import CpuSession
+from mnemosyne.server.errors import INVALID_DEVICE_FUNCTION, NOT_SUPPORTED, CallError
+from mnemosyne.server.journal import Entries, of_kind
+from mnemosyne.server.session import Deferred, Handlers, Outputs
+
+
+def _kernel(s: CpuSession, module: list[Any], name: str) -> Outputs:
+    source = ModuleName.of(module)
+
+    def finish(found: Any) -> tuple[Any, ...]:
+        function = Function.of(len(s.functions) + 1, *found)
+        s.functions[function.number] = function
+        s.journal.put("function", function.number, [*module, name])
+        params = [list(param) for param in function.kernel.params]
+        return function.number, params, function.info.as_list()
+
+    return Deferred(lambda: s.modules.resolve(source, name, s.uploads), finish)
+
+
+def restore(s: CpuSession, entries: Entries) -> None:
+    """Finds the session's functions again. Raises ValueError; uploaded modules are gone."""
+    try:
+        for number, (*module, name) in of_kind(entries, "function"):
+            found = s.modules.resolve(ModuleName.of(module), name, {})
+            s.functions[number] = Function.of(number, *found)
+        for number, most in of_kind(entries, "limit"):
+            s.functions[number].set_attribute(MAX_DYNAMIC_SHARED, most)
+    except CallError as error:
+        what = "a module it uploaded" if error.code == MODULE_UNKNOWN else "a kernel"
+        raise ValueError(f"{what} cannot be restored ({error.text})") from None
+
+
+def _module_bytes(s: CpuSession, name: bytes, total: int, offset: int, data: bytes) -> Outputs:
+    """``name`` is the module's hash, little-endian. Pieces must come in order."""
+    if len(name) != 8 or not 0 < total <= MAX_MODULE:
+        raise ProtocolError(f"module_bytes: a module of {total} bytes")
+    key = int.from_bytes(name, "little")
+    if offset == 0:
+        held = sum(upload.total for other, upload in s.uploads.items() if other != key)
+        if held + total > MAX_MODULE:
+            raise CallError(NOT_SUPPORTED, f"more than {MAX_MODULE} bytes of uploaded modules")
+        s.uploads[key] = Upload(total)
+    if key not in s.uploads:
+        raise ProtocolError("module_bytes: the first piece is missing")
+    s.uploads[key].add(offset, data)
+    return None
+
+
+def _function(s: CpuSession, number: int) -> Function:
+    found = s.functions.get(number)
+    if found is None:
+        raise CallError(INVALID_DEVICE_FUNCTION, f"this client has no function {number}")
+    return found
+
+
+def _set_attribute(s: CpuSession, number: int, attribute: int, value: int) -> Outputs:
+    function = _function(s, number)
+    function.set_attribute(attribute, value)
+    s.journal.put("limit", number, function.info.maxDynamicSharedSizeBytes)
+    return None
+
+
+def _occupancy(s: CpuSession, number: int, threads: int, shared: int, flags: int) -> Outputs:
+    return (_function(s, number).occupancy(threads, shared),)
+
+
+def _launch(
+    s: CpuSession, number: int, gx: int, gy: int, gz: int, bx: int, by: int, bz: int,
+    shared: int, stream: int, args: bytes,
+) -> Outputs:  # fmt: skip
+    function = s.functions.get(number) or _function(s, number)
+    if stream not in s.streams:
+        s.check_stream(stream)
+    if len(args) != function.arg_bytes:
+        raise ProtocolError(f"launch: {len(args)} bytes of arguments, not {function.arg_bytes}")
+    grid, block = (gx, gy, gz), (bx, by, bz)
+    function.check_launch(grid, block, shared)
+    try:
+        function.run(Launch(function.kernel, grid, block, shared, args, s.memory))
+    except UnsupportedKernel as error:
+        raise CallError(NOT_SUPPORTED, str(error)) from None
+    return None
+
+
+def _launch_ex(s: CpuSession, *values: Any) -> Outputs:
+    """Launch attributes steer scheduling only, which the CPU has none of."""
+    return _launch(s, *values[:-1])
+
+
+HANDLERS: Handlers = {
+    "kernel": _kernel,
+    "module_bytes": _module_bytes,
+    "function_attribute": _set_attribute,
+    "occupancy": _occupancy,
+    "launch": _launch,
+    "launch_ex": _launch_ex,
+}

@@ -1,0 +1,140 @@
+"""Finds kernels in the modules that clients name: in a library's file, or uploaded bytes.
+
+A client names a module by file, offset, size and the hash of its bytes. The file is read and
+hashed once; if it is not the same here, the client is asked for the bytes. May run in any thread.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+from mnemosyne._native import fnv1a
+from mnemosyne.api.messages import MODULE_UNKNOWN
+from mnemosyne.cubin import ArchError, CubinError, Kernel, Module, Registry
+from mnemosyne.protocol import ProtocolError
+from mnemosyne.server.devices.cpu.kernels import Binder, Run, UnsupportedKernel
+from mnemosyne.server.errors import (
+    INVALID_DEVICE_FUNCTION,
+    INVALID_KERNEL_IMAGE,
+    INVALID_VALUE,
+    NO_KERNEL_IMAGE,
+    NOT_SUPPORTED,
+    CallError,
+)
+
+MAX_MODULE = 1 << 30  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleName:
+    """Which bytes a client means."""
+
+    path: str
+    offset: int
+    size: int
+    hash: int
+
+    @classmethod
+    def of(cls, values: list[Any]) -> ModuleName:
+        """From the ``kernel`` message. Raises ProtocolError."""
+        if [type(value) for value in values] != [str, int, int, int]:
+            raise ProtocolError("kernel: module is not [path, offset, size, hash]")
+        name = cls(*values)
+        if name.offset < 0 or not 0 < name.size <= MAX_MODULE:
+            raise ProtocolError(f"kernel: a module of {name.size} bytes at {name.offset}")
+        return name
+
+
+@dataclass
+class Upload:
+    """A module whose bytes come from the client, piece by piece and in order."""
+
+    total: int
+    data: bytearray = field(default_factory=bytearray)
+
+    @property
+    def complete(self) -> bool:
+        return len(self.data) == self.total
+
+    def add(self, offset: int, data: bytes) -> None:
+        if offset != len(self.data) or offset + len(data) > self.total:
+            raise CallError(INVALID_VALUE, f"module bytes at {offset}, expected {len(self.data)}")
+        self.data += data
+
+
+class Modules:
+    """The modules and bound kernels of all clients. ``bind`` finds what runs a kernel."""
+
+    def __init__(self, sm: str, bind: Binder) -> None:
+        self._registry = Registry(sm)
+        self._bind = bind
+        self._modules: dict[ModuleName, Module] = {}
+        self._bound: dict[tuple[ModuleName, str], tuple[Kernel, Run]] = {}
+        self._lock = Lock()
+
+    def resolve(
+        self, name: ModuleName, kernel: str, uploads: Mapping[int, Upload]
+    ) -> tuple[Kernel, Run]:
+        """The kernel and what runs it. Raises CallError, with MODULE_UNKNOWN to ask for bytes."""
+        with self._lock:
+            known = self._bound.get((name, kernel))
+        if known is not None:
+            return known
+        try:
+            found = _kernel(self._module(name, uploads), kernel)
+            bound = found, self._bind(found)
+        except UnsupportedKernel as error:
+            raise CallError(NOT_SUPPORTED, str(error)) from None
+        except ArchError as error:
+            raise CallError(NO_KERNEL_IMAGE, str(error)) from None
+        except CubinError as error:
+            raise CallError(INVALID_KERNEL_IMAGE, str(error)) from None
+        with self._lock:
+            return self._bound.setdefault((name, kernel), bound)
+
+    def _module(self, name: ModuleName, uploads: Mapping[int, Upload]) -> Module:
+        with self._lock:
+            known = self._modules.get(name)
+        if known is None:
+            known = self._describe(name, uploads)
+            with self._lock:
+                self._modules[name] = known
+        return known
+
+    def _describe(self, name: ModuleName, uploads: Mapping[int, Upload]) -> Module:
+        upload = uploads.get(name.hash)
+        if upload is not None and upload.complete and upload.total == name.size:
+            data = bytes(upload.data)
+            if fnv1a(data) != name.hash:
+                raise CallError(INVALID_KERNEL_IMAGE, "uploaded module bytes have another hash")
+            return self._registry.module_from_bytes(data)
+        if fnv1a(_read_range(name)) != name.hash:
+            raise CallError(MODULE_UNKNOWN, f"{name.path} is another file here")
+        return self._registry.module_from_file(name.path, name.offset, name.size)
+
+
+def _kernel(module: Module, name: str) -> Kernel:
+    try:
+        return module.kernels[name]
+    except KeyError:
+        raise CallError(INVALID_DEVICE_FUNCTION, f"the module has no kernel {name}") from None
+
+
+def _read_range(name: ModuleName) -> bytes:
+    try:
+        fd = os.open(name.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (OSError, ValueError) as error:
+        raise CallError(MODULE_UNKNOWN, f"{name.path!r} cannot be read ({error})") from None
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise CallError(MODULE_UNKNOWN, f"{name.path} is no regular file")
+        return os.pread(fd, name.size, name.offset)
+    except OSError as error:
+        raise CallError(MODULE_UNKNOWN, f"{name.path} cannot be read ({error})") from None
+    finally:
+        os.close(fd)

@@ -1,0 +1,53 @@
+"""The null device: keeps every handle and allocation, and executes nothing.
+
+It is for benchmarks of the protocol; what a program reads back is zero. Modules are still read,
+because a client packs a launch by the kernel's real parameters.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mnemosyne.api import SPEC
+from mnemosyne.server.devices.cpu import launches, lt
+from mnemosyne.server.devices.cpu.device import CpuDevice
+from mnemosyne.server.devices.cpu.kernels import KernelInfo, Launch, Run
+from mnemosyne.server.errors import INVALID_VALUE, CallError
+from mnemosyne.server.session import HANDLERS, Handlers, Outputs, Session
+
+_REAL = ("kernel", "module_bytes", "function_attribute", "occupancy")
+
+
+def create(threads: int) -> CpuDevice:
+    return CpuDevice("null device, executes nothing", threads, _handlers(), _bind)
+
+
+def _handlers() -> Handlers:
+    idle: Handlers = {message.name: _nothing for message in SPEC.messages.values()}
+    real = {name: launches.HANDLERS[name] for name in _REAL}
+    answers: Handlers = {
+        "copy_fetch": _zeros, "blas_dot": _zero, "lt_heuristic": lt.HANDLERS["lt_heuristic"],
+    }  # fmt: skip
+    return {**idle, **HANDLERS, **real, **answers}
+
+
+def _nothing(s: Session, *values: Any) -> Outputs:
+    return None
+
+
+def _zeros(s: Session, src: int, count: int, stream: int) -> Outputs:
+    if not 0 <= count <= 4096:
+        raise CallError(INVALID_VALUE, f"{count} bytes do not fit into a reply")
+    return (bytes(count),)
+
+
+def _zero(s: Session, handle: int, kind: int, *values: Any) -> Outputs:
+    return (bytes(8 if kind == 1 else 4),)
+
+
+def _bind(kernel: KernelInfo) -> Run:
+    return _run_nothing
+
+
+def _run_nothing(launch: Launch) -> None:
+    return None

@@ -1,0 +1,44 @@
+"""How a call fails: with CUDA's own code and one line for people.
+
+Codes are those of driver_types.h (cudaError_t) and cublas_api.h (cublasStatus_t).
+"""
+
+from __future__ import annotations
+
+INVALID_VALUE = 1
+OUT_OF_MEMORY = 2
+INVALID_CONFIGURATION = 9
+INVALID_DEVICE_FUNCTION = 98
+INVALID_KERNEL_IMAGE = 200
+NO_KERNEL_IMAGE = 209
+INVALID_RESOURCE_HANDLE = 400
+NOT_READY = 600
+ILLEGAL_ADDRESS = 700
+LAUNCH_OUT_OF_RESOURCES = 701
+DEVICE_ASSERT = 710
+MISALIGNED_ADDRESS = 716
+NOT_SUPPORTED = 801
+UNKNOWN = 999
+
+_BLAS_EXECUTION_FAILED = 13
+_BLAS_STATUS = {
+    INVALID_VALUE: 7,
+    OUT_OF_MEMORY: 3,
+    INVALID_RESOURCE_HANDLE: 1,  # "the library was not initialised"
+    UNKNOWN: 14,
+    NOT_SUPPORTED: 15,
+}
+
+
+class CallError(Exception):
+    """A call failed as CUDA lets it fail; the session goes on. ``code`` is a cudaError_t."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+
+
+def blas_status(code: int) -> int:
+    """The cublasStatus_t that a library call returns for a cudaError_t."""
+    return _BLAS_STATUS.get(code, _BLAS_EXECUTION_FAILED)

@@ -1,0 +1,16 @@
+"""Where the server's socket is. The client library follows the same rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+MAX_SOCKET_PATH = 107  # bytes in sockaddr_un, without the final zero
+
+
+def default_socket(environ: Mapping[str, str], uid: int) -> str:
+    """$MNEMOSYNE_SOCKET, else a socket in $XDG_RUNTIME_DIR, else one in /tmp."""
+    if chosen := environ.get("MNEMOSYNE_SOCKET"):
+        return chosen
+    if folder := environ.get("XDG_RUNTIME_DIR"):
+        return f"{folder}/mnemosyne.sock"
+    return f"/tmp/mnemosyne-{uid}.sock"

@@ -1,0 +1,271 @@
+"""A session's own state: memory, streams, events, library handles. Pure: no I/O, no clock.
+
+How this works: a frame's message names a handler, a function of the session and the frame's fields.
+It returns the reply's outputs (a tuple, or None for none), raises CallError as CUDA would fail, or
+returns Deferred when it has to do something slow. Devices build their tables on ``HANDLERS``, which
+holds what needs no device: every device here executes frames in order, so a wait is only a check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mnemosyne.server.arena import Arena, Chunks
+from mnemosyne.server.errors import INVALID_RESOURCE_HANDLE, INVALID_VALUE, CallError
+from mnemosyne.server.hostmemory import HostMemory
+from mnemosyne.server.journal import Entries, Journal, of_kind
+
+_EVENT_DISABLE_TIMING = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """``work`` runs in another thread; ``finish`` turns its result into outputs, back in turn."""
+
+    work: Callable[[], Any]
+    finish: Callable[[Any], tuple[Any, ...] | None]
+
+
+Outputs = tuple[Any, ...] | None | Deferred
+Handler = Callable[..., Outputs]
+Handlers = Mapping[str, Handler]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A session's place in the address space, in bytes; see the Open control message."""
+
+    device_base: int
+    device_bytes: int
+    host_base: int
+    host_bytes: int
+    staging_bytes: int
+    quota: int
+
+
+@dataclass(frozen=True, slots=True)
+class Effects:
+    """What a session may do to the world around it."""
+
+    chunks: Chunks
+    release_host: Callable[[int, int], None]
+    clock: Callable[[], float]  # seconds
+
+
+@dataclass(slots=True)
+class Event:
+    flags: int
+    recorded: float | None = None
+
+
+@dataclass(slots=True)
+class BlasHandle:
+    """The settings of ``blas_configure``."""
+
+    stream: int = 0
+    math_mode: int = 0
+    pointer_mode: int = 0
+
+
+@dataclass
+class Session:
+    """One client's objects, by the numbers the client chose."""
+
+    number: int
+    layout: Layout
+    effects: Effects
+    streams: dict[int, tuple[int, int]] = field(default_factory=lambda: {0: (0, 0)})
+    events: dict[int, Event] = field(default_factory=dict)
+    blas: dict[int, BlasHandle] = field(default_factory=dict)
+    journal: Journal = field(default_factory=Journal)
+
+    def __post_init__(self) -> None:
+        at = self.layout
+        self.arena = Arena(at.device_base, at.device_bytes, at.quota, self.effects.chunks)
+        self.host = HostMemory(at.staging_bytes, at.host_bytes, self.effects.release_host)
+
+    def restore(self, chunks: list[list[int]], entries: Entries) -> None:
+        """Rebuilds the session from its journal. Raises ValueError when that cannot be."""
+        self.arena.restore(chunks, dict(of_kind(entries, "malloc")))
+        self.host.restore(dict(of_kind(entries, "host")))
+        self.streams.update((n, tuple(v)) for n, v in of_kind(entries, "stream"))
+        self.events.update((n, Event(flags)) for n, flags in of_kind(entries, "event"))
+        self.blas.update((n, BlasHandle(*v)) for n, v in of_kind(entries, "blas"))
+
+    def check_stream(self, stream: int) -> None:
+        """Raises CallError when the session has no such stream."""
+        if stream not in self.streams:
+            raise _unknown("stream", stream)
+
+    def event(self, event: int) -> Event:
+        """Raises CallError when the session has no such event."""
+        found = self.events.get(event)
+        if found is None:
+            raise _unknown("event", event)
+        return found
+
+    def blas_handle(self, handle: int) -> BlasHandle:
+        """Raises CallError when the session has no such library handle."""
+        found = self.blas.get(handle)
+        if found is None:
+            raise _unknown("library handle", handle)
+        return found
+
+
+def _unknown(what: str, number: int) -> CallError:
+    return CallError(INVALID_RESOURCE_HANDLE, f"this client has no {what} {number:#x}")
+
+
+def _malloc(s: Session, size: int) -> Outputs:
+    pointer = s.arena.malloc(_positive(size))
+    s.journal.put("malloc", pointer, s.arena.size_of(pointer))
+    return (pointer,)
+
+
+def _free(s: Session, pointer: int) -> Outputs:
+    if not s.arena.free(pointer):
+        raise CallError(INVALID_VALUE, f"no device memory was allocated at {pointer:#x}")
+    s.journal.drop("malloc", pointer)
+    return None
+
+
+def _host_alloc(s: Session, size: int) -> Outputs:
+    offset = s.host.alloc(_positive(size))
+    s.journal.put("host", offset, s.host.size_of(offset))
+    return (offset,)
+
+
+def _host_free(s: Session, offset: int) -> Outputs:
+    s.host.free(offset)
+    s.journal.drop("host", offset)
+    return None
+
+
+def _positive(size: int) -> int:
+    if size <= 0:
+        raise CallError(INVALID_VALUE, f"{size} bytes cannot be allocated")
+    return size
+
+
+def _memory_info(s: Session) -> Outputs:
+    return (s.arena.quota - s.arena.used, s.arena.quota)
+
+
+def _create_stream(s: Session, stream: int, flags: int, priority: int) -> Outputs:
+    _new(stream, s.streams, "stream")
+    s.streams[stream] = (flags, priority)
+    s.journal.put("stream", stream, [flags, priority])
+    return None
+
+
+def _destroy_stream(s: Session, stream: int) -> Outputs:
+    s.check_stream(stream)
+    if stream == 0:
+        raise CallError(INVALID_RESOURCE_HANDLE, "the null stream cannot be destroyed")
+    del s.streams[stream]
+    s.journal.drop("stream", stream)
+    return None
+
+
+def _new(number: int, table: Mapping[int, Any], what: str) -> None:
+    if number == 0 or number in table:
+        raise CallError(INVALID_VALUE, f"{what} {number:#x} exists already")
+
+
+def _wait_stream(s: Session, stream: int) -> Outputs:
+    s.check_stream(stream)
+    return None
+
+
+def _wait_device(s: Session) -> Outputs:
+    return None
+
+
+def _create_event(s: Session, event: int, flags: int) -> Outputs:
+    _new(event, s.events, "event")
+    s.events[event] = Event(flags)
+    s.journal.put("event", event, flags)
+    return None
+
+
+def _destroy_event(s: Session, event: int) -> Outputs:
+    s.event(event)
+    del s.events[event]
+    s.journal.drop("event", event)
+    return None
+
+
+def _record_event(s: Session, event: int, stream: int, flags: int) -> Outputs:
+    s.check_stream(stream)
+    s.event(event).recorded = s.effects.clock()
+    return None
+
+
+def _wait_event(s: Session, event: int) -> Outputs:
+    s.event(event)
+    return None
+
+
+def _stream_waits(s: Session, stream: int, event: int, flags: int) -> Outputs:
+    s.check_stream(stream)
+    s.event(event)
+    return None
+
+
+def _elapsed(s: Session, start: int, end: int) -> Outputs:
+    """Milliseconds. Source: cudaEventElapsedTime in cuda_runtime_api.h."""
+    first, last = s.event(start), s.event(end)
+    if (first.flags | last.flags) & _EVENT_DISABLE_TIMING:
+        raise CallError(INVALID_RESOURCE_HANDLE, "an event was created without timing")
+    if first.recorded is None or last.recorded is None:
+        raise CallError(INVALID_RESOURCE_HANDLE, "an event has not been recorded")
+    return ((last.recorded - first.recorded) * 1e3,)
+
+
+def _create_blas(s: Session, handle: int) -> Outputs:
+    _new(handle, s.blas, "library handle")
+    s.blas[handle] = BlasHandle()
+    s.journal.put("blas", handle, [0, 0, 0])
+    return None
+
+
+def _destroy_blas(s: Session, handle: int) -> Outputs:
+    s.blas_handle(handle)
+    del s.blas[handle]
+    s.journal.drop("blas", handle)
+    return None
+
+
+def _configure_blas(
+    s: Session, handle: int, stream: int, math: int, pointer: int, workspace: int, size: int
+) -> Outputs:
+    """The workspace is the client's memory; devices here compute without one."""
+    s.blas_handle(handle)
+    s.check_stream(stream)
+    s.blas[handle] = BlasHandle(stream, math, pointer)
+    s.journal.put("blas", handle, [stream, math, pointer])
+    return None
+
+
+HANDLERS: Handlers = {
+    "malloc": _malloc,
+    "free": _free,
+    "host_alloc": _host_alloc,
+    "host_free": _host_free,
+    "cudaMemGetInfo": _memory_info,
+    "cudaStreamCreateWithPriority": _create_stream,
+    "cudaStreamDestroy": _destroy_stream,
+    "cudaStreamSynchronize": _wait_stream,
+    "cudaStreamWaitEvent": _stream_waits,
+    "cudaDeviceSynchronize": _wait_device,
+    "cudaEventCreateWithFlags": _create_event,
+    "cudaEventDestroy": _destroy_event,
+    "event_record": _record_event,
+    "cudaEventSynchronize": _wait_event,
+    "cudaEventElapsedTime": _elapsed,
+    "cublasCreate_v2": _create_blas,
+    "cublasDestroy_v2": _destroy_blas,
+    "blas_configure": _configure_blas,
+}

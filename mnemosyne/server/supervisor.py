@@ -1,0 +1,337 @@
+"""The supervisor: gives clients their slots, holds what must outlive a worker, restarts the worker.
+
+It never touches CUDA and never imports torch. How this works: a client that attaches becomes a
+``Client``; its state says who is to act next (see ``State``). Messages of the worker are looked up
+in a table. A client ends when its process dies or its control socket closes; the worker then ends
+the session and says Closed. Should the worker die instead, sessions with nothing in flight are
+opened again in the next one, the others are marked dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from mnemosyne import _native
+from mnemosyne.protocol import ProtocolError
+from mnemosyne.protocol.control import (
+    Chunk,
+    ChunkGone,
+    Close,
+    Closed,
+    Control,
+    Journal,
+    Opened,
+    Ready,
+    Shutdown,
+    Status,
+    Welcome,
+)
+from mnemosyne.server.client import Client, State
+from mnemosyne.server.listener import Peer
+from mnemosyne.server.slots import layout, slots_for
+from mnemosyne.server.workerprocess import WorkerOptions, WorkerProcess
+
+log = logging.getLogger("mnemosyne")
+
+_CLOSE_SECONDS = 1.5  # until a session that ends slowly gives up its place
+_HUNG_SECONDS = 10.0  # until its worker is taken for hung
+_MAX_DEATHS, _DEATHS_SECONDS = 3, 10.0
+_SHUTDOWN_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a supervisor is started with. ``quota``: bytes per client, 0 for an equal share."""
+
+    clients: int
+    device: str
+    threads: int
+    quota: int
+    log_level: str
+
+    @property
+    def worker(self) -> WorkerOptions:
+        memory, slots = self.clients * self.quota, slots_for(self.clients)
+        return WorkerOptions(self.device, slots, self.threads, memory, self.log_level)
+
+
+class Supervisor:
+    """Serves until ``finished`` is set; its result is the exit code."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._loop = asyncio.get_running_loop()
+        self._clients: dict[int, Client] = {}  # by session number
+        self._next_number = 1
+        self._waiting: list[Peer] = []  # until the worker is ready
+        self._ready: Ready | None = None
+        self._deaths: deque[float] = deque(maxlen=_MAX_DEATHS + 1)
+        self._stopping = False
+        self._serving = asyncio.Event()
+        self.finished: asyncio.Future[int] = self._loop.create_future()
+        self._worker = self._start_worker()
+
+    # Clients
+
+    def greeted(self, peer: Peer) -> None:
+        """A peer has said Hello."""
+        if self._ready is None:
+            peer.ended = lambda: self._waiting.remove(peer)
+            return self._waiting.append(peer)
+        purpose = _PURPOSES.get(peer.hello.purpose)
+        if purpose is None:
+            return peer.refuse(f"no purpose of a connection is called {peer.hello.purpose!r}")
+        purpose(self, peer, self._ready)
+
+    def _probe(self, peer: Peer, ready: Ready) -> None:
+        peer.answer(_welcome(ready, None, self._quota(ready)))
+
+    def _status(self, peer: Peer, ready: Ready) -> None:
+        rows = [client.status_row(time.monotonic()) for client in self._clients.values()]
+        peer.answer(Status(ready.device, self._plan.clients, rows))
+
+    def _attach(self, peer: Peer, ready: Ready) -> None:
+        reason = self._why_not(peer, ready)
+        try:
+            client = None if reason else self._new_client(peer, ready)
+        except OSError as error:
+            reason = f"the server cannot make a session's memory: {error.strerror}"
+            client = None
+        if client is None:
+            log.warning("refused pid %d (%s): %s", peer.pid, peer.hello.program, reason)
+            return peer.refuse(reason)
+        self._clients[client.number] = client
+        self._loop.add_reader(client.pidfd, self._end, client, "its process has ended")
+        peer.ended = lambda: self._end(client, "it closed its connection")
+        self._worker.send(*client.open_message())
+
+    def _why_not(self, peer: Peer, ready: Ready) -> str:
+        counted = [client for client in self._clients.values() if client.counts]
+        if len(counted) >= self._plan.clients:
+            pids = ", ".join(str(client.peer.pid) for client in counted)
+            return (
+                f"all {self._plan.clients} client slots are in use (pids {pids}); "
+                "start the server with a larger --clients"
+            )
+        quota = self._quota(ready)
+        if peer.hello.memory > quota:
+            return (
+                f"{peer.hello.memory} bytes of device memory are wanted, a client gets {quota}; "
+                "start the server with a larger --memory-per-client"
+            )
+        return "" if self._free_slot() is not None else "every address slot is still in use"
+
+    def _quota(self, ready: Ready) -> int:
+        return self._plan.quota or ready.memory // self._plan.clients
+
+    def _free_slot(self) -> int | None:
+        taken = {client.slot for client in self._clients.values()}
+        return next((s for s in range(self._plan.worker.slots) if s not in taken), None)
+
+    def _new_client(self, peer: Peer, ready: Ready) -> Client:
+        slot = self._free_slot()
+        assert slot is not None
+        place = layout(slot, peer.hello.memory or self._quota(ready))
+        pidfd = os.pidfd_open(peer.pid)
+        number, self._next_number = self._next_number, self._next_number + 1
+        channel = _native.create_channel()
+        host = _native.create_memory("mnemosyne-host", place.host_bytes)
+        return Client(number, slot, peer, place, time.monotonic(), channel, host, pidfd)
+
+    def _end(self, client: Client, reason: str) -> None:
+        """The client is gone; the worker is to end its session."""
+        if client.state in (State.CLOSING, State.LATE):
+            return
+        client.state = State.CLOSING
+        log.info("%s ends: %s", client, reason)
+        self._loop.remove_reader(client.pidfd)
+        _native.mark_dead(client.channel, f"the session has ended: {reason}")
+        self._worker.send(Close(client.number, reason))
+        self._loop.call_later(_CLOSE_SECONDS, self._closes_late, client)
+        self._loop.call_later(_HUNG_SECONDS, self._never_closes, client, self._worker)
+
+    def _closes_late(self, client: Client) -> None:
+        if self._clients.get(client.number) is client and client.state is State.CLOSING:
+            client.state = State.LATE
+            log.warning("the worker is slow to end %s; its place is free already", client)
+
+    def _never_closes(self, client: Client, worker: WorkerProcess) -> None:
+        if self._clients.get(client.number) is client and worker is self._worker:
+            log.error("the worker does not end %s; restarting the worker", client)
+            worker.kill()
+
+    def _release(self, client: Client) -> None:
+        del self._clients[client.number]
+        self._loop.remove_reader(client.pidfd)
+        client.release()
+
+    def _abandon(self, client: Client, reason: str) -> None:
+        """Ends a session that no worker has: the client gets the reason as an error."""
+        _native.mark_dead(client.channel, reason)
+        if client.state is State.OPENING:
+            client.peer.refuse(reason)
+        log.error("%s is lost: %s", client, reason)
+        self._release(client)
+
+    # The worker
+
+    def _start_worker(self) -> WorkerProcess:
+        return WorkerProcess(self._plan.worker, self._received, self._worker_died)
+
+    def _received(self, message: Control, fds: list[int]) -> None:
+        handler = _FROM_WORKER.get(type(message))
+        if handler is None:
+            raise ProtocolError(f"{type(message).__name__} from the worker")
+        handler(self, message, *fds)
+
+    def _worker_ready(self, ready: Ready) -> None:
+        self._ready = ready
+        for client in list(self._clients.values()):
+            if client.state in (State.OPENING, State.RUNNING):
+                self._worker.send(*client.open_message())
+        waiting, self._waiting = self._waiting, []
+        for peer in waiting:
+            peer.ended = lambda: None
+            self.greeted(peer)
+        self._serving.set()
+
+    async def serves(self) -> bool:
+        """Waits for the worker; False when it could not start."""
+        serving: asyncio.Future[Any] = self._loop.create_task(self._serving.wait())
+        finished: asyncio.Future[Any] = self.finished
+        await asyncio.wait([serving, finished], return_when=asyncio.FIRST_COMPLETED)
+        return not self.finished.done() and serving.done()
+
+    @property
+    def device(self) -> str:
+        """What is served, for people; empty without a worker."""
+        return self._ready.device if self._ready else ""
+
+    def _opened(self, message: Opened) -> None:
+        client = self._clients.get(message.session)
+        if client is None:
+            return
+        if message.error:
+            return self._abandon(client, f"the session cannot be served: {message.error}")
+        if client.state is not State.OPENING:
+            return
+        client.state = State.RUNNING
+        assert self._ready is not None
+        welcome = _welcome(self._ready, client, client.layout.quota)
+        client.peer.wire.send(welcome, (client.channel, client.host))
+        log.info("%s attached, %d MiB", client, client.layout.quota >> 20)
+
+    def _closed(self, message: Closed) -> None:
+        client = self._clients.get(message.session)
+        if client is None:
+            return
+        if message.reason:
+            log.warning("%s was ended: %s", client, message.reason)
+        else:
+            log.info("%s has ended", client)
+        self._release(client)
+
+    def _chunk(self, message: Chunk, fd: int) -> None:
+        if client := self._clients.get(message.session):
+            client.hold_chunk(message.offset, message.size, fd)
+        else:
+            os.close(fd)
+
+    def _chunk_gone(self, message: ChunkGone) -> None:
+        if client := self._clients.get(message.session):
+            client.drop_chunk(message.offset)
+
+    def _journal(self, message: Journal) -> None:
+        if client := self._clients.get(message.session):
+            client.journal.apply(message.entries)
+
+    def _worker_died(self, status: int) -> None:
+        self._ready = None
+        if self._stopping:
+            return
+        if not self._serving.is_set():
+            return self._give_up(f"the worker could not start (status {status})")
+        log.error("the worker (pid %d) died with status %d", self._worker.pid, status)
+        for client in list(self._clients.values()):
+            self._survive(client)
+        self._deaths.append(time.monotonic())
+        if len(self._deaths) > _MAX_DEATHS and self._deaths[-1] - self._deaths[0] < _DEATHS_SECONDS:
+            return self._give_up(f"the worker died {_MAX_DEATHS + 1} times in a row")
+        log.warning("starting another worker for %d sessions", len(self._clients))
+        self._worker = self._start_worker()
+
+    def _survive(self, client: Client) -> None:
+        """Keeps a session for the next worker, if its last one left nothing half done."""
+        if client.state in (State.CLOSING, State.LATE):
+            return self._release(client)
+        written, effective = _native.channel_state(client.channel)
+        if written != effective:
+            self._abandon(client, "the server's worker died while it executed this program's work")
+
+    # The end
+
+    def _give_up(self, reason: str) -> None:
+        log.error("giving up: %s", reason)
+        self._drop_all(reason)
+        if not self.finished.done():
+            self.finished.set_result(1)
+
+    def _drop_all(self, reason: str) -> None:
+        self._stopping = True
+        for peer in self._waiting:
+            peer.refuse(reason)
+        for client in list(self._clients.values()):
+            _native.mark_dead(client.channel, reason)
+            self._release(client)
+
+    async def stop(self, reason: str) -> None:
+        """Ends every session with an error for its client, then the worker."""
+        log.info("stopping: %s", reason)
+        self._drop_all(reason)
+        self._worker.send(Shutdown(reason))
+        try:
+            await asyncio.wait_for(self._worker.gone.wait(), _SHUTDOWN_SECONDS)
+        except asyncio.TimeoutError:
+            self.kill_worker()
+        if not self.finished.done():
+            self.finished.set_result(0)
+
+    def kill_worker(self) -> None:
+        """The last resort of a shutdown."""
+        self._worker.kill()
+
+
+def _welcome(ready: Ready, client: Client | None, quota: int) -> Welcome:
+    """With ``client`` None: the answer to a probe, which takes no slot."""
+    at = client.layout if client else None
+    place = (
+        (at.device_base, at.device_bytes, at.host_base, at.host_bytes, at.staging_bytes)
+        if at
+        else (0, 0, 0, 0, 0)
+    )
+    return Welcome(
+        client.number if client else 0, *place, quota,
+        ready.cuda, ready.name, ready.uuid, ready.properties, ready.attributes,
+    )  # fmt: skip
+
+
+_PURPOSES: dict[str, Callable[[Supervisor, Peer, Ready], None]] = {
+    "probe": Supervisor._probe,
+    "attach": Supervisor._attach,
+    "status": Supervisor._status,
+}
+_FROM_WORKER: dict[type[Any], Callable[..., None]] = {
+    Ready: Supervisor._worker_ready,
+    Opened: Supervisor._opened,
+    Closed: Supervisor._closed,
+    Chunk: Supervisor._chunk,
+    ChunkGone: Supervisor._chunk_gone,
+    Journal: Supervisor._journal,
+}

@@ -1,0 +1,95 @@
+"""Starting, watching and ending the worker process, from the supervisor's side."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from mnemosyne.protocol import ProtocolError
+from mnemosyne.protocol.control import Control
+from mnemosyne.server.wire import Received, Wire
+
+_PRELOADS = ("LD_PRELOAD", "LD_AUDIT")
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    """What a worker is started with. ``memory``: bytes promised to clients, 0 for the default."""
+
+    device: str
+    slots: int
+    threads: int
+    memory: int
+    log_level: str
+
+
+def worker_environment(environ: Mapping[str, str], threads: int) -> dict[str, str]:
+    """The worker's environment: no preloads, no CUDA settings but the server's own."""
+    kept = {
+        name: value
+        for name, value in environ.items()
+        if name not in _PRELOADS and not name.startswith("CUDA_")
+    }
+    fixed = {"CUDA_DEVICE_MAX_CONNECTIONS": "32", "OMP_NUM_THREADS": str(threads)}
+    return {**kept, **fixed}
+
+
+class WorkerProcess:
+    """A running worker. ``died`` is called once with its exit status, unless it was ended."""
+
+    def __init__(
+        self, options: WorkerOptions, received: Received, died: Callable[[int], None]
+    ) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        with theirs:
+            self._process = _start(options, theirs)
+        self._died = died
+        self._loop = asyncio.get_running_loop()
+        self._pidfd = os.pidfd_open(self._process.pid)
+        self._loop.add_reader(self._pidfd, self._exited)
+        self._wire = Wire(ours, received, self._hung_up)
+        self.gone = asyncio.Event()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, message: Control, fds: tuple[int, ...] = ()) -> None:
+        self._wire.send(message, fds)
+
+    def kill(self) -> None:
+        """Ends it now; ``died`` is called as for any other death."""
+        self._process.send_signal(signal.SIGKILL)
+
+    def _hung_up(self, error: ProtocolError | None) -> None:
+        """Without its socket the worker is of no use, whatever it thinks."""
+        self.kill()
+
+    def _exited(self) -> None:
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        self._wire.close()
+        self.gone.set()
+        self._died(self._process.wait())
+
+
+def _start(options: WorkerOptions, theirs: socket.socket) -> subprocess.Popen[bytes]:
+    fd = theirs.fileno()
+    values = {
+        "--fd": fd, "--device": options.device, "--slots": options.slots,
+        "--threads": options.threads, "--memory": options.memory, "--parent": os.getpid(),
+        "--log-level": options.log_level,
+    }  # fmt: skip
+    arguments = [part for name, value in values.items() for part in (name, str(value))]
+    return subprocess.Popen(
+        [sys.executable, "-m", "mnemosyne.server.worker", *arguments],
+        pass_fds=[fd],
+        stdin=subprocess.DEVNULL,
+        env=worker_environment(os.environ, options.threads),
+    )
