@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from . import UnsupportedKernel
+from . import KernelInfo, UnsupportedKernel
 
 MAX_DIMS = 25  # of OffsetCalculator and TensorInfo
 _DIVIDER = 12  # IntDivider<unsigned int>: divisor, magic, shift
@@ -104,3 +104,11 @@ def read_tensor_info(data: bytes, offset: int, index_bytes: int) -> TensorInfo:
     sizes = struct.unpack_from(f"<{dims}{code}", data, offset + 8)
     strides = struct.unpack_from(f"<{dims}{code}", data, offset + 8 + MAX_DIMS * index_bytes)
     return TensorInfo(pointer, sizes, strides)
+
+
+def check_tensor_infos(kernel: KernelInfo, count: int, index_bytes: int) -> tuple[int, ...]:
+    """The offsets of a kernel's first arguments, which must all have the size of a TensorInfo."""
+    size = tensor_info_size(index_bytes)
+    if any(found != size for _, found in kernel.params[:count]):
+        raise UnsupportedKernel(f"a TensorInfo of {size} bytes expected: {kernel.params[:count]}")
+    return tuple(offset for offset, _ in kernel.params[:count])

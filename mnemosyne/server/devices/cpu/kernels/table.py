@@ -7,7 +7,15 @@ from importlib import import_module
 from . import Family, KernelInfo, Run, UnsupportedKernel
 
 #: Modules of this package, each with a FAMILY; the first pattern that matches decides.
-_MODULES = ("elementwise",)
+_MODULES = (
+    "cat",
+    "gather",
+    "triangle",
+    "softmax",
+    "norm",
+    "loss",
+    "loss_spatial",
+)
 
 
 def _families() -> Family:
