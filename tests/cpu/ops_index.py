@@ -1,0 +1,166 @@
+"""Operations that pick, place and move elements: each runs on a GPU's kernels and on the CPU's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+
+Tensors = Sequence[torch.Tensor]
+Case = Callable[[torch.device], Tensors]
+
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+TYPES = (*FLOATS, torch.int64, torch.int32, torch.int16, torch.uint8, torch.bool, torch.complex64)
+
+
+def _values(device: torch.device, *sizes: int, kind: torch.dtype = torch.float32) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(sum(sizes) + len(sizes))
+    if kind == torch.bool or not (kind.is_floating_point or kind.is_complex):
+        high = 2 if kind == torch.bool else 100
+        return torch.randint(0, high, sizes, generator=generator).to(kind).to(device)
+    return torch.randn(sizes, generator=generator).to(kind).to(device)
+
+
+def _index(
+    device: torch.device, bound: int, *sizes: int, low: int = 0, kind: torch.dtype = torch.int64
+) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(bound + sum(sizes))
+    return torch.randint(low, bound, sizes, generator=generator).to(kind).to(device)
+
+
+def _distinct(device: torch.device, bound: int, count: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(bound + count)
+    return torch.randperm(bound, generator=generator)[:count].to(device)
+
+
+def _embedding(device: torch.device) -> Tensors:
+    table, few = _values(device, 50, 64), _values(device, 50, 3)
+    return [
+        F.embedding(_index(device, 50, 4, 7), table),
+        F.embedding(_index(device, 50, 4, 7, kind=torch.int32), table),
+        F.embedding(_index(device, 50, 9), few),
+        F.embedding(_index(device, 50, 9), table.to(torch.bfloat16)),
+        F.embedding(_index(device, 50, 0), table),
+    ]
+
+
+def _index_select(device: torch.device) -> Tensors:
+    results = []
+    for kind in TYPES:
+        x = _values(device, 5, 6, 4, kind=kind)
+        for dim in range(3):
+            results.append(x.index_select(dim, _index(device, x.size(dim), 7)))
+        results.append(x.transpose(0, 2).index_select(1, _index(device, 6, 3, kind=torch.int32)))
+    wide = _values(device, 40, 5, 3)
+    results.append(wide.transpose(0, 1).index_select(1, _index(device, 40, 100)))
+    results.append(wide.permute(2, 0, 1).index_select(2, _index(device, 5, 40)))
+    results.append(_values(device, 9).index_select(0, _index(device, 9, 30)))
+    results.append(_values(device, 2, 3, 4, 5, 2).index_select(3, _index(device, 5, 3)))
+    return results
+
+
+def _gather(device: torch.device) -> Tensors:
+    results = []
+    for kind in TYPES:
+        x = _values(device, 5, 6, 4, kind=kind)
+        results.append(x.gather(0, _index(device, 5, 3, 6, 4)))
+        results.append(x.gather(1, _index(device, 6, 5, 1, 4)))
+        results.append(x.gather(2, _index(device, 4, 2, 3, 9)))
+        results.append(x.gather(2, _index(device, 4, 1, 1, 1)))
+    x = _values(device, 8, 6)
+    results.append(x.t().gather(1, _index(device, 8, 6, 3)))
+    results.append(x.gather(1, _index(device, 6, 8, 1)))
+    results.append(x.expand(3, 8, 6).gather(1, _index(device, 8, 3, 4, 6)))
+    results.append(x.gather(0, _index(device, 8, 6).expand(4, 6)))
+    results.append(_values(device, 7).gather(0, _index(device, 7, 20)))
+    results.append(_values(device, 2, 3, 2, 3, 4).gather(3, _index(device, 3, 2, 3, 2, 5, 4)))
+    return results
+
+
+def _scatter(device: torch.device) -> Tensors:
+    results = []
+    for kind in TYPES:
+        x = _values(device, 6, 5, kind=kind)
+        rows = torch.stack([_distinct(device, 6, 4)] * 5, 1)
+        results.append(x.scatter(0, rows, _values(device, 4, 5, kind=kind)))
+        results.append(x.scatter(0, rows, 1))
+        results.append(x.t().scatter(1, rows.t(), _values(device, 5, 4, kind=kind)))
+        columns = torch.stack([_distinct(device, 5, 1)] * 6)
+        results.append(x.scatter(1, columns, 3))
+    x = _values(device, 3, 6, 4)
+    rows = _distinct(device, 6, 2).view(1, 2, 1).expand(3, 2, 4)
+    results.append(x.scatter(1, rows, _values(device, 3, 2, 4)))
+    results.append(_values(device, 9).scatter(0, _distinct(device, 9, 5), _values(device, 5)))
+    return results
+
+
+def _scatter_reduce(device: torch.device) -> Tensors:
+    results = []
+    for kind in (*FLOATS, torch.int64, torch.int32, torch.uint8):
+        x, which = _values(device, 4, 6, kind=kind), _index(device, 4, 9, 6)
+        values = _values(device, 9, 6, kind=kind)
+        results.append(x.scatter_add(0, which, values))
+        for how in ("sum", "prod", "amin", "amax", "mean"):
+            results.append(x.scatter_reduce(0, which, values, how))
+            results.append(x.scatter_reduce(0, which, values, how, include_self=False))
+        results.append(x.scatter(0, which, 2, reduce="add"))
+        results.append(x.scatter(0, which[:2], 2, reduce="multiply"))
+    return results
+
+
+def _cat(device: torch.device) -> Tensors:
+    results = []
+    for kind in TYPES:
+        parts = [_values(device, 2, n, 5, kind=kind) for n in (3, 1, 4)]
+        results.append(torch.cat(parts, 1))
+        results.append(torch.cat([parts[0]] * 3, 0))
+        results.append(torch.cat([parts[0].transpose(0, 2), parts[2].transpose(0, 2)], 1))
+        aligned = _values(device, 4, 64, kind=kind)
+        results.append(torch.cat([aligned, aligned], 0))
+        results.append(torch.cat([aligned, aligned, aligned], 1))
+        results.append(torch.stack([aligned, aligned], -1))
+    return results
+
+
+def _cat_shapes(device: torch.device) -> Tensors:
+    x = _values(device, 2, 3, 4, 5)
+    last = x.contiguous(memory_format=torch.channels_last)
+    out = torch.empty(4, 3, 4, 5, device=device).transpose(0, 1)
+    return [
+        *(torch.cat([x, x, x], dim) for dim in range(4)),
+        *(torch.cat([last, last], dim) for dim in range(4)),
+        torch.cat([x[:, :0], x], 1),
+        torch.cat([torch.empty(0, device=device), x], 1),
+        torch.cat([x.unsqueeze(0), x.unsqueeze(0)], 2),
+        torch.cat([_values(device, n) for n in (3, 5, 1)]),
+        torch.cat([_values(device, 1, n % 3 + 1) for n in range(300)], 1),
+        torch.cat([x, x.transpose(2, 3).contiguous().transpose(2, 3)], 2),
+        torch.cat([x[..., 1:], x[..., :2]], -1),
+        torch.cat([x.permute(1, 0, 2, 3), x.permute(1, 0, 2, 3)], 1, out=out),
+        torch.cat([x, x.double()], 0),
+    ]
+
+
+def _triangles(device: torch.device) -> Tensors:
+    results = []
+    for kind in TYPES:
+        x = _values(device, 5, 7, kind=kind)
+        results += [x.tril(), x.triu(1), x.tril(-2), x.triu(-9), x.t().tril(1), x.clone().triu_(1)]
+    batch = _values(device, 2, 3, 4, 4)
+    results += [batch.tril(), batch.transpose(1, 3).triu(1), batch.expand(2, 2, 3, 4, 4).tril(-1)]
+    strided = _values(device, 6, 9)
+    strided.t()[::2].tril_()
+    return [*results, strided]
+
+
+CASES: dict[str, Case] = {
+    "embedding": _embedding,
+    "index_select": _index_select,
+    "gather": _gather,
+    "scatter": _scatter,
+    "scatter_reduce": _scatter_reduce,
+    "cat": _cat,
+    "cat_shapes": _cat_shapes,
+    "triangles": _triangles,
+}
