@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 import uvloop
@@ -21,6 +21,8 @@ from mnemosyne.server.supervisor import Plan, Supervisor
 
 log = logging.getLogger("mnemosyne")
 
+#: click's UsageError, which typer brings along under another name from version to version.
+_BAD_USAGE: Any = typer.BadParameter.__mro__[1]
 _NO_CUDA = "the cuda device is not part of this version"
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -98,5 +100,16 @@ def _say(text: str) -> None:
     print(f"mnemosyne: {text}", file=sys.stderr, flush=True)
 
 
+def run() -> int:
+    """The exit code; what is wrong with the command line is one line and 2."""
+    try:
+        return int(app(prog_name="python -m mnemosyne.server", standalone_mode=False) or 0)
+    except _BAD_USAGE as error:
+        _say(error.format_message())
+        return 2
+    except typer.Abort:
+        return 1
+
+
 if __name__ == "__main__":
-    app(prog_name="python -m mnemosyne.server")
+    sys.exit(run())

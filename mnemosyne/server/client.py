@@ -38,7 +38,9 @@ class Client:
     journal: KeptJournal = field(default_factory=KeptJournal)
 
     def __str__(self) -> str:
-        return f"session {self.number} (pid {self.peer.pid}, {self.peer.hello.program or '?'})"
+        return (
+            f"session {self.number} (pid {self.peer.pid}, {self.peer.hello.program.strip() or '?'})"
+        )
 
     @property
     def counts(self) -> bool:

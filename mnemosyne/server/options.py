@@ -48,7 +48,7 @@ def check(
     if not 0 <= threads <= _MAX_THREADS:
         raise _bad(f"{threads} threads; 1 to {_MAX_THREADS} are possible", "--cpu-threads")
     quota = _quota(memory, clients) if memory else 0
-    path = socket or default_socket(os.environ, os.getuid())
+    path = socket or default_socket()
     return Options(clients, device, gpu, path, quota, threads or default_threads(), level)
 
 

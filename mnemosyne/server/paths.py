@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 MAX_SOCKET_PATH = 107  # bytes in sockaddr_un, without the final zero
 
 
-def default_socket(environ: Mapping[str, str], uid: int) -> str:
+def default_socket() -> str:
+    """The path of the socket for this process."""
+    return socket_path(os.environ, os.getuid())
+
+
+def socket_path(environ: Mapping[str, str], uid: int) -> str:
     """$MNEMOSYNE_SOCKET, else a socket in $XDG_RUNTIME_DIR, else one in /tmp."""
     if chosen := environ.get("MNEMOSYNE_SOCKET"):
         return chosen

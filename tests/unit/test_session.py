@@ -1,0 +1,134 @@
+"""A session's handlers, without a device: handles, events, memory and the journal."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+import pytest
+
+from mnemosyne.server.errors import INVALID_RESOURCE_HANDLE, INVALID_VALUE, CallError, blas_status
+from mnemosyne.server.journal import KeptJournal
+from mnemosyne.server.session import HANDLERS, Effects, Layout, Session
+
+MIB = 1 << 20
+PLACE = Layout(0x200000000000, 1 << 40, 0x300000000000, 128 * MIB, 64 * MIB, 64 * MIB)
+
+
+class NoChunks:
+    def make(self, offset: int, size: int) -> None: ...
+    def drop(self, offset: int, size: int) -> None: ...
+
+
+def new_session() -> Session:
+    ticks = count()
+    effects = Effects(NoChunks(), lambda offset, size: None, lambda: next(ticks) / 1000)
+    return Session(1, PLACE, effects)
+
+
+def call(session: Session, name: str, *values: Any) -> Any:
+    return HANDLERS[name](session, *values)
+
+
+def refused(session: Session, name: str, *values: Any) -> int:
+    with pytest.raises(CallError) as error:
+        call(session, name, *values)
+    return error.value.code
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("cudaStreamSynchronize", (7,)),
+        ("cudaStreamDestroy", (7,)),
+        ("cudaStreamDestroy", (0,)),
+        ("cudaStreamWaitEvent", (0, 7, 0)),
+        ("cudaStreamWaitEvent", (7, 16, 0)),
+        ("event_record", (7, 0, 0)),
+        ("event_record", (16, 7, 0)),
+        ("cudaEventSynchronize", (7,)),
+        ("cudaEventDestroy", (7,)),
+        ("cudaEventElapsedTime", (16, 7)),
+        ("cublasDestroy_v2", (7,)),
+        ("blas_configure", (7, 0, 0, 0, 0, 0)),
+        ("blas_configure", (32, 7, 0, 0, 0, 0)),
+    ],
+)
+def test_an_unknown_handle_is_an_invalid_resource_handle(name: str, values: tuple[int]) -> None:
+    session = new_session()
+    call(session, "cudaEventCreateWithFlags", 16, 0)
+    call(session, "cublasCreate_v2", 32)
+    assert refused(session, name, *values) == INVALID_RESOURCE_HANDLE
+
+
+def test_handles_live_from_creation_to_destruction() -> None:
+    session = new_session()
+    call(session, "cudaStreamCreateWithPriority", 5, 1, -2)
+    call(session, "cudaStreamSynchronize", 5)
+    assert refused(session, "cudaStreamCreateWithPriority", 5, 1, 0) == INVALID_VALUE
+    call(session, "cudaStreamDestroy", 5)
+    assert refused(session, "cudaStreamSynchronize", 5) == INVALID_RESOURCE_HANDLE
+    call(session, "cudaStreamSynchronize", 0)
+
+
+def test_elapsed_time_is_between_two_recorded_events() -> None:
+    session = new_session()
+    for event, flags in ((1, 0), (2, 0), (3, 2)):
+        call(session, "cudaEventCreateWithFlags", event, flags)
+    call(session, "event_record", 1, 0, 0)
+    assert refused(session, "cudaEventElapsedTime", 1, 2) == INVALID_RESOURCE_HANDLE
+    call(session, "event_record", 2, 0, 0)
+    assert call(session, "cudaEventElapsedTime", 1, 2) == (pytest.approx(1.0),)
+    call(session, "event_record", 3, 0, 0)
+    assert refused(session, "cudaEventElapsedTime", 1, 3) == INVALID_RESOURCE_HANDLE
+
+
+def test_memory_info_counts_what_is_allocated() -> None:
+    session = new_session()
+    assert call(session, "cudaMemGetInfo") == (64 * MIB, 64 * MIB)
+    (pointer,) = call(session, "malloc", 3 * MIB)
+    assert call(session, "cudaMemGetInfo") == (61 * MIB, 64 * MIB)
+    call(session, "free", pointer)
+    assert call(session, "cudaMemGetInfo") == (64 * MIB, 64 * MIB)
+    assert refused(session, "free", pointer) == INVALID_VALUE
+    assert refused(session, "malloc", 0) == INVALID_VALUE
+    assert refused(session, "malloc", -1) == INVALID_VALUE
+    assert refused(session, "host_alloc", -1) == INVALID_VALUE
+    assert refused(session, "host_free", 0) == INVALID_VALUE
+
+
+def test_a_session_is_rebuilt_from_its_journal() -> None:
+    session, kept = new_session(), KeptJournal()
+    (pointer,) = call(session, "malloc", 1000)
+    (gone,) = call(session, "malloc", 2000)
+    call(session, "host_alloc", 5000)
+    call(session, "cudaStreamCreateWithPriority", 5, 1, -2)
+    call(session, "cudaEventCreateWithFlags", 6, 2)
+    call(session, "cublasCreate_v2", 7)
+    kept.apply(session.journal.take())
+    call(session, "free", gone)
+    call(session, "blas_configure", 7, 5, 1, 1, 0, 0)
+    kept.apply(session.journal.take())
+    assert session.journal.take() == []
+
+    other = new_session()
+    other.restore([[0, 2 * MIB]], kept.entries())
+    assert other.arena.used == session.arena.used
+    assert other.arena.owns(pointer, 1000)
+    assert not other.arena.owns(gone, 1)
+    assert (other.streams, other.events, other.blas) == (
+        session.streams, session.events, session.blas,
+    )  # fmt: skip
+    assert call(other, "host_alloc", 1) == call(session, "host_alloc", 1)
+
+
+def test_the_kept_journal_forgets_removed_keys_and_sums_by_kind() -> None:
+    kept = KeptJournal()
+    kept.apply([["malloc/1", 10], ["malloc/2", 20], ["host/1", 5]])
+    kept.apply([["malloc/1", None], ["malloc/3", 30]])
+    assert kept.entries() == [["malloc/2", 20], ["host/1", 5], ["malloc/3", 30]]
+    assert kept.sum_of("malloc") == 50
+
+
+def test_library_calls_return_the_librarys_own_codes() -> None:
+    assert [blas_status(code) for code in (1, 2, 400, 700, 801, 999)] == [7, 3, 1, 13, 15, 14]
