@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pkgutil import iter_modules
 
-from . import Family, KernelInfo, Run, UnsupportedKernel
-
-#: Modules of this package, each with a FAMILY; the first pattern that matches decides.
-_MODULES = (
-    "cat",
-    "gather",
-    "triangle",
-    "softmax",
-    "norm",
-    "loss",
-    "loss_spatial",
-)
+from . import Family, KernelInfo, Run, UnsupportedKernel, __path__
 
 
 def _families() -> Family:
-    return [entry for name in _MODULES for entry in import_module(f"{__package__}.{name}").FAMILY]
+    """The FAMILY of every module of this package that has one."""
+    names = [m.name for m in iter_modules(__path__) if m.name != "table"]
+    modules = [import_module(f"{__package__}.{name}") for name in names]
+    return [entry for module in modules for entry in getattr(module, "FAMILY", ())]
 
 
 FAMILIES = _families()
@@ -38,7 +31,7 @@ def bind(kernel: KernelInfo) -> Run:
 
 
 def shorten(name: str) -> str:
-    """The name without namespaces and parameter list, at most 300 characters."""
+    """The name without namespaces, at most 300 characters."""
     for noise in ("at::native::", "(anonymous namespace)::", "void "):
         name = name.replace(noise, "")
     return name if len(name) <= 300 else name[:297] + "..."
