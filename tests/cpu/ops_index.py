@@ -154,6 +154,171 @@ def _triangles(device: torch.device) -> Tensors:
     return [*results, strided]
 
 
+def _index_get(device: torch.device) -> Tensors:
+    results = []
+    for kind in TYPES:
+        x = _values(device, 5, 6, 4, kind=kind)
+        rows, columns = _index(device, 5, 3, 2, low=-5), _index(device, 6, 3, 2, low=-6)
+        results += [x[rows], x[rows, columns], x[:, columns], x[:, :, rows.clamp(-4, 3)]]
+        results += [
+            x[rows, :, columns.clamp(-4, 3)],
+            x[x.real > 0.5],
+            x.transpose(0, 2)[:, columns],
+        ]
+    x = _values(device, 5, 6, 4)
+    results += [
+        x[_index(device, 5, 7, kind=torch.int32)],
+        x[_index(device, 5, 3, 1), _index(device, 6, 1, 4), _index(device, 4, 1)],
+        x[torch.tensor(2, device=device)],
+        x[_index(device, 5, 0)],
+        x[None, :, _index(device, 6, 9)],
+        x.expand(3, 5, 6, 4)[_index(device, 3, 7)],
+        _values(device, 2, 3, 2, 3, 4)[:, _index(device, 3, 2), :, _index(device, 3, 2)],
+        _values(device, 2, 3, 2, 3, 4)[:, _index(device, 3, 2), :, :, :3],
+        _values(device, 9)[_index(device, 9, 2, 2, 2, low=-9)],
+        _values(device, 9, 32)[_index(device, 9, 5, low=-9)],
+    ]
+    return results
+
+
+def _index_put(device: torch.device) -> Tensors:
+    results = []
+    for kind in TYPES:
+        rows = _distinct(device, 5, 3)
+        for number in range(5):
+            x = _values(device, 5, 6, 4, kind=kind)
+            if number == 0:
+                x[rows] = _values(device, 3, 6, 4, kind=kind)
+            elif number == 1:
+                x[rows, rows - 5] = _values(device, 3, 4, kind=kind)
+            elif number == 2:
+                x[:, rows] = 1
+            elif number == 3:
+                x.transpose(0, 1)[:, rows] = _values(device, 6, 3, 4, kind=kind)
+            else:
+                x[:, :, rows[:2].clamp(max=3)] = _values(device, 1, kind=kind)
+            results.append(x)
+    x = _values(device, 5, 6)
+    x[x > 0] = 0
+    x[torch.tensor(1, device=device)] = 7
+    return [*results, x]
+
+
+def _index_put_accumulate(device: torch.device) -> Tensors:
+    results = []
+    for kind in (*FLOATS, torch.int64, torch.int32):
+        x = _values(device, 5, 6, 4, kind=kind)
+        rows, columns = _index(device, 5, 9, low=-5), _index(device, 6, 9)
+        results += [
+            x.index_put((rows,), _values(device, 9, 6, 4, kind=kind), accumulate=True),
+            x.index_put((rows, columns), _values(device, 9, 4, kind=kind), accumulate=True),
+            x[:, :, 0].index_put((rows, columns), _values(device, 9, kind=kind), accumulate=True),
+            x[:, 1]
+            .t()
+            .index_put((columns % 4,), _values(device, 9, 5, kind=kind), accumulate=True),
+        ]
+    wide = _values(device, 7, 100)
+    results.append(wide.index_put((_index(device, 7, 30),), _values(device, 30, 100), True))
+    return results
+
+
+def _index_gradients(device: torch.device) -> Tensors:
+    x = _values(device, 5, 6, 4).requires_grad_()
+    which = _index(device, 5, 9)
+    x[which].sum().backward()
+    x.index_select(1, which).square().sum().backward()
+    x.gather(0, _index(device, 5, 8, 6, 4)).square().sum().backward()
+    assert x.grad is not None
+    return [x.grad]
+
+
+def _index_copy_fill(device: torch.device) -> Tensors:
+    results = []
+    for kind in TYPES:
+        x = _values(device, 5, 6, 4, kind=kind)
+        rows = _distinct(device, 4, 3)
+        results.append(x.index_copy(0, rows, _values(device, 3, 6, 4, kind=kind)))
+        results.append(x.index_copy(2, rows, _values(device, 5, 6, 3, kind=kind)))
+        results.append(x.transpose(0, 1).index_copy(1, rows, _values(device, 6, 3, 4, kind=kind)))
+        results.append(x.index_copy(1, rows[:1], _values(device, 5, 1, 4, kind=kind)))
+        results.append(x.index_fill(1, rows - 6, 1))
+        results.append(x.index_fill(2, rows, 3 if kind != torch.bool else 1))
+        results.append(x.index_fill(0, rows[:1], 0))
+    results.append(_values(device, 9).index_fill(0, _distinct(device, 9, 4), 2.5))
+    return results
+
+
+def _index_add(device: torch.device) -> Tensors:
+    results = []
+    for kind in (*FLOATS, torch.int64, torch.int32, torch.uint8):
+        x = _values(device, 5, 6, 4, kind=kind)
+        for dim in range(3):
+            sizes = [5, 6, 4]
+            sizes[dim] = 9
+            which = _index(device, x.size(dim), 9)
+            values = _values(device, *sizes, kind=kind)
+            results.append(x.index_add(dim, which, values, alpha=2))
+            results.append(x.index_add(dim, which.to(torch.int32), values))
+            for how in ("prod", "amin", "amax", "mean"):
+                results.append(x.index_reduce(dim, which, values, how))
+    x, many = _values(device, 6, 5, 8), _index(device, 6, 60)
+    results.append(x.index_add(0, many, _values(device, 60, 5, 8)))
+    results.append(x.transpose(0, 2).index_add(2, many, _values(device, 8, 5, 60)))
+    results.append(x.transpose(1, 2).index_add(0, many, _values(device, 8, 5, 60).permute(2, 0, 1)))
+    results.append(_values(device, 9).index_add(0, _index(device, 9, 20), _values(device, 20)))
+    return results
+
+
+def _take_put(device: torch.device) -> Tensors:
+    results = []
+    for kind in TYPES:
+        x = _values(device, 5, 6, kind=kind)
+        which = _index(device, 30, 4, 3, low=-30)
+        results += [x.take(which), x.t().take(which), x[:, ::2].take(which.clamp(-15, 14))]
+        spots, values = _distinct(device, 30, 7), _values(device, 7, kind=kind)
+        results += [x.put(spots - 30, values), x.clone().t().put_(spots, values)]
+        if kind not in (torch.bool, torch.complex64):
+            results.append(x.put(which, _values(device, 4, 3, kind=kind), accumulate=True))
+    return results
+
+
+def _moves(device: torch.device) -> Tensors:
+    results = []
+    for kind in TYPES:
+        x = _values(device, 5, 6, 4, kind=kind)
+        results += [x.flip(0), x.flip(1, 2), x.flip(0, 1, 2), x.transpose(0, 2).flip(1)]
+        results += [x.roll(2), x.roll((1, -2), (0, 1)), x.transpose(0, 1).roll(7, 2), x.roll(0, 1)]
+    counts = _index(device, 4, 6)
+    results += [
+        counts.repeat_interleave(counts),
+        _values(device, 6, 2).repeat_interleave(counts, 0),
+    ]
+    results += [_values(device, 6).repeat_interleave(3), torch.repeat_interleave(counts.int())]
+    return results
+
+
+def _triangle_indices(device: torch.device) -> Tensors:
+    shapes = [(4, 4, 0), (5, 3, 1), (3, 7, -1), (6, 4, 2), (4, 6, -2), (8, 2, -3), (2, 9, 4)]
+    return [
+        make(*shape, device=device, dtype=kind)
+        for shape in shapes
+        for make in (torch.tril_indices, torch.triu_indices)
+        for kind in (torch.int64, torch.int32)
+    ]
+
+
+def _masked(device: torch.device) -> Tensors:
+    x, mask = _values(device, 5, 6), _values(device, 5, 6, kind=torch.bool)
+    torch._assert_async(torch.ones(1, device=device))
+    return [
+        x.masked_select(mask),
+        x.masked_scatter(mask, _values(device, 30)),
+        x.t().masked_scatter(mask.t(), _values(device, 30)),
+        F.one_hot(_index(device, 7, 3, 4), 7),
+        mask.nonzero(),
+    ]
+
+
 CASES: dict[str, Case] = {
     "embedding": _embedding,
     "index_select": _index_select,
@@ -163,4 +328,14 @@ CASES: dict[str, Case] = {
     "cat": _cat,
     "cat_shapes": _cat_shapes,
     "triangles": _triangles,
+    "triangle_indices": _triangle_indices,
+    "index_get": _index_get,
+    "index_put": _index_put,
+    "index_put_accumulate": _index_put_accumulate,
+    "index_gradients": _index_gradients,
+    "index_copy_fill": _index_copy_fill,
+    "index_add": _index_add,
+    "take_put": _take_put,
+    "moves": _moves,
+    "masked": _masked,
 }

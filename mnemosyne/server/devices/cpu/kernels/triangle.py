@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import isqrt
 
 import torch
 
@@ -36,4 +37,43 @@ def _bind_triangle(kernel: KernelInfo) -> Run:
     return run
 
 
-FAMILY: Family = ((re.compile(r"\btriu_tril_kernel<"), _bind_triangle),)
+def _bind_lower(kernel: KernelInfo) -> Run:
+    """tril_indices_kernel: (out, first row, its length, columns, growing part, all elements)."""
+    element = dtype(template_arguments(kernel.demangled, "tril_indices_kernel")[0])
+    unpack = unpacker(kernel, "Qqqqqq")
+
+    def run(launch: Launch) -> None:
+        out, first, length, columns, growing, total = unpack(launch.args)
+        twice = 2 * length - 1  # rows of length, length + 1, ...
+        rows = (isqrt(twice * twice + 8 * growing) - twice) // 2 + (total - growing) // columns
+        found = torch.tril_indices(rows, columns, length - 1, dtype=element)
+        found[0] += first
+        launch.memory.view(out, element, (2, total), (total, 1)).copy_(found)
+
+    return run
+
+
+def _bind_upper(kernel: KernelInfo) -> Run:
+    """triu_indices_kernel: (out, first column, length of a row, columns, full rows, all)."""
+    element = dtype(template_arguments(kernel.demangled, "triu_indices_kernel")[0])
+    unpack = unpacker(kernel, "Qqqqqq")
+
+    def run(launch: Launch) -> None:
+        out, first, length, columns, full, total = unpack(launch.args)
+        twice = 2 * length + 1  # rows of length, length - 1, ...
+        rows = (twice - isqrt(twice * twice - 8 * (total - full))) // 2 + full // columns
+        found = torch.triu_indices(rows, length, -(full // columns), dtype=element)
+        found[1] += first
+        launch.memory.view(out, element, (2, total), (total, 1)).copy_(found)
+
+    return run
+
+
+FAMILY: Family = [
+    (re.compile(pattern), binder)
+    for pattern, binder in (
+        (r"\btriu_tril_kernel<", _bind_triangle),
+        (r"\btril_indices_kernel<", _bind_lower),
+        (r"\btriu_indices_kernel<", _bind_upper),
+    )
+]
