@@ -1,5 +1,6 @@
 """The allocators, walked at random against a simple model."""
 
+import itertools
 import random
 
 import pytest
@@ -77,7 +78,7 @@ def test_random_walk(seed: int) -> None:
 
 def check_against(model: dict[int, int], arena: Arena, rng: random.Random) -> None:
     ordered = sorted(model.items())
-    for (a, size), (b, _) in zip(ordered, ordered[1:], strict=False):
+    for (a, size), (b, _) in itertools.pairwise(ordered):
         assert a + rounded(size) <= b
     for pointer, size in rng.sample(ordered, 20):
         assert arena.owns(pointer, size)
