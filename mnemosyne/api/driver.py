@@ -35,9 +35,12 @@ BY_HAND = [
 
 #: Exported under the unversioned name too, as the driver's own tables list them.
 VERSIONED = {
+    "cuCtxPopCurrent": "cuCtxPopCurrent_v2",
+    "cuCtxPushCurrent": "cuCtxPushCurrent_v2",
     "cuDevicePrimaryCtxRelease": "cuDevicePrimaryCtxRelease_v2",
     "cuDeviceTotalMem": "cuDeviceTotalMem_v2",
     "cuMemGetAddressRange": "cuMemGetAddressRange_v2",
+    "cuStreamWriteValue32": "cuStreamWriteValue32_v2",
 }
 
 REFUSED = [
