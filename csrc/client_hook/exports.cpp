@@ -21,6 +21,11 @@ void* find_export(const char* name) {
 
 int refuse(int code, const char* name, const char* reason, bool* said) {
   say_once(said, "%s is not supported: %s", name, reason);
+  return code;
+}
+
+int refuse_runtime(int code, const char* name, const char* reason, bool* said) {
+  say_once(said, "%s is not supported: %s", name, reason);
   return report(code, "mnemosyne: %s is not supported: %s", name, reason);
 }
 

@@ -11,7 +11,9 @@ struct Export {
 // The function that a program gets for a name (newest version of a versioned driver call), or null.
 void* find_export(const char* name);
 
-// The answer of a call that is not offered: says its name and the reason once, on stderr.
+// The answer of a call that is not offered: says its name and the reason once, on stderr. A call of
+// the runtime also becomes the thread's last error.
 int refuse(int code, const char* name, const char* reason, bool* said);
+int refuse_runtime(int code, const char* name, const char* reason, bool* said);
 
 }  // namespace mnemosyne

@@ -24,6 +24,10 @@ BY_HAND = [
         "cuMemGetAddressRange_v2", "cuPointerGetAttribute",
     ),
     *handwritten(
+        "cuda", Mode.LOCAL, "accepted; the driver's log is the server's, so nothing is delivered",
+        "cuLogsRegisterCallback", "cuLogsUnregisterCallback",
+    ),
+    *handwritten(
         "nvml", Mode.LOCAL, "tells of the one device this client sees",
         "nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2",
         "nvmlDeviceGetHandleByPciBusId_v2", "nvmlDeviceGetHandleByUUID",
@@ -57,7 +61,6 @@ REFUSED = [
         "cuCtxFromGreenCtx", "cuCtxPopCurrent_v2", "cuCtxPushCurrent_v2",
         "cuDevResourceGenerateDesc", "cuDevSmResourceSplitByCount", "cuDeviceGetDevResource",
         "cuGreenCtxCreate", "cuGreenCtxDestroy", "cuGreenCtxStreamCreate",
-        "cuLogsRegisterCallback", "cuLogsUnregisterCallback",
     ),
     *handwritten(
         "cuda", Mode.REFUSED, "not implemented yet", "cuMemsetD32Async", "cuStreamWriteValue32_v2"

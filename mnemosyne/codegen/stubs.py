@@ -52,9 +52,9 @@ def render_refused(spec: Spec) -> str:
 #include "../client_hook/exports.h"
 #include "../client_hook/types.h"
 
-#define REFUSE(name, code, reason) \\
-  MNEMOSYNE_API int name() {{        \\
-    static bool said;               \\
+#define REFUSE(refuse, name, code, reason) \\
+  MNEMOSYNE_API int name() {{                \\
+    static bool said;                       \\
     return mnemosyne::refuse(code, #name, reason, &said); \\
   }}
 
@@ -101,4 +101,5 @@ def _ending(call: Call, outputs: tuple[Field, ...]) -> list[str]:
 
 
 def _refusal(call: Call) -> str:
-    return f'REFUSE({call.name}, {REFUSAL_CODE[call.library]}, "{call.reason}")'
+    refuse = "refuse_runtime" if call.library == "cudart" else "refuse"
+    return f'REFUSE({refuse}, {call.name}, {REFUSAL_CODE[call.library]}, "{call.reason}")'
