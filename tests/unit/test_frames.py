@@ -1,0 +1,121 @@
+"""Frames: what the specification allows gets through, anything else is a ProtocolError."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mnemosyne.api import SPEC, Field, Kind, Message
+from mnemosyne.protocol import ProtocolError, control
+from mnemosyne.protocol.frames import decode, encode, encode_reply
+
+UNSIGNED = st.integers(0, 2**64 - 1)
+VALUES = {
+    Kind.INT: st.integers(-(2**63), 2**64 - 1),
+    Kind.REAL: st.floats(allow_nan=False),
+    Kind.SCALAR: st.binary(max_size=16) | UNSIGNED,
+    Kind.BYTES: st.binary(max_size=300),
+    Kind.TEXT: st.text(max_size=100),
+    Kind.LIST: st.lists(st.integers(0, 100) | st.binary(max_size=20), max_size=5),
+}
+
+
+def values_of(fields: tuple[Field, ...]) -> st.SearchStrategy[tuple[Any, ...]]:
+    return st.tuples(*(VALUES.get(field.kind, UNSIGNED) for field in fields))
+
+
+@st.composite
+def frames(draw: st.DrawFn) -> tuple[Message, list[Any]]:
+    message = draw(st.sampled_from(list(SPEC.messages.values())))
+    return message, list(draw(values_of(message.fields)))
+
+
+@given(frames())
+def test_what_is_encoded_comes_back(frame: tuple[Message, list[Any]]) -> None:
+    message, values = frame
+    assert decode(encode(message, *values)) == (message, values)
+
+
+@given(frames(), st.data())
+def test_a_truncated_frame_is_refused(frame: tuple[Message, list[Any]], data: st.DataObject) -> None:
+    encoded = encode(frame[0], *frame[1])
+    cut = data.draw(st.integers(0, len(encoded) - 1))
+    with pytest.raises(ProtocolError):
+        decode(encoded[:cut])
+
+
+@given(st.binary(max_size=64))
+def test_any_bytes_are_a_legal_frame_or_a_protocol_error(data: bytes) -> None:
+    try:
+        message, values = decode(data)
+    except ProtocolError:
+        return
+    assert len(values) == len(message.fields)
+
+
+def _named(name: str) -> Message:
+    return next(m for m in SPEC.messages.values() if m.name == name)
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        ([], "not an array that starts"),
+        ([0], "no message has number 0"),
+        ([10_000], "no message has number 10000"),
+        ([True, 1], "not an array that starts"),
+        ([1], "malloc: 0 fields, expected 1"),
+        ([1, 1, 1], "malloc: 2 fields, expected 1"),
+        ([1, "1"], "malloc: bytes is no int"),
+        ([1, 1.5], "malloc: bytes is no int"),
+        ([1, True], "malloc: bytes is no int"),
+        ([2, -1], "free: devPtr is no ptr"),
+    ],
+)
+def test_complaints_say_what_is_wrong(values: list[Any], complaint: str) -> None:
+    with pytest.raises(ProtocolError, match=complaint):
+        decode(msgpack.packb(values))
+
+
+def test_deep_nesting_is_refused() -> None:
+    with pytest.raises(ProtocolError):
+        decode(b"\x91" * 100_000)
+
+
+def test_numbers_are_stable() -> None:
+    """A number that changes its message breaks every client built before."""
+    assert {n: SPEC.messages[n].name for n in (1, 2, 3, 16, 50)} == {
+        1: "malloc", 2: "free", 3: "host_alloc", 16: "launch", 50: "cublasGemmStridedBatchedEx",
+    }  # fmt: skip
+
+
+def test_a_reply_is_status_then_outputs() -> None:
+    assert msgpack.unpackb(encode_reply(0, 7, b"x")) == [0, 7, b"x"]
+
+
+@given(st.lists(st.integers(1, 9), max_size=8), st.binary(max_size=8))
+def test_control_messages_come_through_in_any_chunking(cuts: list[int], name: bytes) -> None:
+    sent = [control.Close(1, "gone"), control.Chunk(2, 3, 4), control.Refusal(name.hex())]
+    data = b"".join(control.encode(message) for message in sent)
+    reader, received, at = control.Reader(), [], 0
+    for cut in [*cuts, len(data)]:
+        received += reader.feed(data[at : at + cut])
+        at += cut
+    assert received == sent
+
+
+def test_an_endless_control_message_is_refused_by_its_length() -> None:
+    with pytest.raises(ProtocolError, match="limit"):
+        control.Reader().feed(b"\xff\xff\xff\xff")
+
+
+@given(st.binary(max_size=64))
+def test_any_control_bytes_are_legal_or_a_protocol_error(data: bytes) -> None:
+    try:
+        control.decode(data)
+    except ProtocolError:
+        return
