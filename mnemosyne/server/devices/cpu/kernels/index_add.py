@@ -65,6 +65,31 @@ _OPERATIONS: dict[str, Put] = {
     "ReduceMinimum": _reduce("amin"),
     "ReduceMaximum": _reduce("amax"),
 }
+
+
+def _bind_rows(kernel: KernelInfo) -> Run:
+    """tma_scatter_add_kernel, vectorized_scatter_add_kernel: whole rows of floats added.
+
+    Arguments: destination, source, index, number of rows, a row's size, the destination's number
+    of rows, strides; the first kernel counts in elements, the second in bytes.
+    """
+    in_bytes = "vectorized_scatter_add_kernel<" in kernel.demangled
+    name = "vectorized_scatter_add_kernel" if in_bytes else "tma_scatter_add_kernel"
+    *_, kind, index = template_arguments(kernel.demangled, name)
+    element, index_type = dtype(kind), dtype(index)
+    unit = element.itemsize if in_bytes else 1
+    unpack = unpacker(kernel, "QQQinqqqxx")
+
+    def run(launch: Launch) -> None:
+        target, source, indices, count, size, rows, step, source_step = unpack(launch.args)[:8]
+        view, columns = launch.memory.view, size // unit
+        which = view(indices, index_type, (count,), (1,))
+        values = view(source, element, (count, columns), (source_step // unit, 1))
+        view(target, element, (rows, columns), (step // unit, 1)).index_add_(0, which, values)
+
+    return asserting(run)
+
+
 _OPMATH = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 
 
@@ -111,6 +136,7 @@ FAMILY: Family = [
     (re.compile(pattern), binder)
     for pattern, binder in (
         (r"\bindexFunc(Small|Large)Index<", _bind_function),
+        (r"\b(tma|vectorized)_scatter_add_kernel<", _bind_rows),
         (r"\bindexing_backward_kernel(_stride_1|_small_stride)?<", _bind_accumulate),
     )
 ]

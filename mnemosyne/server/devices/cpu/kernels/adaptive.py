@@ -1,0 +1,155 @@
+"""Pooling to a given size, forward and backward, and the columns that convolutions are made of."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+import torch.nn.functional as F
+
+from . import Family, KernelInfo, Launch, Run, UnsupportedKernel
+from .arguments import unpacker
+from .names import dtype, template_arguments
+from .pooling import ACCUMULATORS, planes, scatter_planes
+from .raw import asserting
+
+
+def _bind_average(kernel: KernelInfo) -> Run:
+    """adaptive_average_pool: (in, out, h, w, pooled, strides); as many planes as blocks."""
+    element = dtype(template_arguments(kernel.demangled, "adaptive_average_pool")[0])
+    unpack = unpacker(kernel, "QQnnnnqqq")
+
+    def run(launch: Launch) -> None:
+        source, out, h, w, ph, pw, *strides = unpack(launch.args)
+        view, number = launch.memory.view, launch.grid[0]
+        operand = view(source, element, (1, number, h, w), (0, *strides))
+        place = view(out, element, (1, number, ph, pw), planes(ph, pw))
+        place.copy_(F.adaptive_avg_pool2d(operand, (ph, pw)))
+
+    return run
+
+
+def _bind_average_backward(kernel: KernelInfo) -> Run:
+    """adaptive_average_gradinput, and atomic_..., which adds: (grad of in, grad, h, w, pooled)."""
+    adds = "::atomic_adaptive_average_gradinput<" in kernel.demangled
+    element = dtype(template_arguments(kernel.demangled, "adaptive_average_gradinput")[0])
+    wide = ACCUMULATORS.get(element, element)
+    unpack = unpacker(kernel, "QQnnnn")
+
+    def run(launch: Launch) -> None:
+        target, grad, h, w, ph, pw = unpack(launch.args)
+        view, number = launch.memory.view, launch.grid[0]
+        place = view(target, element, (1, number, h, w), planes(h, w))
+        incoming = view(grad, element, (1, number, ph, pw), planes(ph, pw)).to(wide)
+        result = torch.ops.aten._adaptive_avg_pool2d_backward(incoming, place.to(wide))
+        place.copy_(place + result if adds else result)
+
+    return run
+
+
+def _bind_max(kernel: KernelInfo) -> Run:
+    """adaptivemaxpool: (in, out, indices, h, w, pooled, strides); as many planes as blocks."""
+    element = dtype(template_arguments(kernel.demangled, "adaptivemaxpool")[0])
+    unpack = unpacker(kernel, "QQQiiiiqqq")
+
+    def run(launch: Launch) -> None:
+        source, out, indices, h, w, ph, pw, *strides = unpack(launch.args)
+        view, number = launch.memory.view, launch.grid[0]
+        operand = view(source, element, (1, number, h, w), (0, *strides))
+        values, where = F.adaptive_max_pool2d_with_indices(operand, (ph, pw))
+        sizes = (1, number, ph, pw)
+        view(out, element, sizes, planes(ph, pw)).copy_(values)
+        view(indices, torch.int64, sizes, planes(ph, pw)).copy_(where)
+
+    return run
+
+
+def _bind_max_backward(kernel: KernelInfo) -> Run:
+    """adaptivemaxgradinput, atomicadaptive...: (grad of in, grad, indices, h, w, pooled); adds."""
+    element = dtype(template_arguments(kernel.demangled, "adaptivemaxgradinput")[0])
+    unpack = unpacker(kernel, "QQQiiii")
+
+    def run(launch: Launch) -> None:
+        target, grad, indices, h, w, ph, pw = unpack(launch.args)
+        view, sizes = launch.memory.view, (1, launch.grid[0], ph, pw)
+        place = view(target, element, (1, launch.grid[0], h, w), planes(h, w))
+        incoming = view(grad, element, sizes, planes(ph, pw))
+        sums = torch.empty_like(place)
+        scatter_planes(sums, view(indices, torch.int64, sizes, planes(ph, pw)), incoming)
+        place.add_(sums)
+
+    return asserting(run)
+
+
+def _bind_im2col(kernel: KernelInfo) -> Run:
+    """im2col_kernel: (n, image, h, w, kernel, padding, stride, dilation, columns' sizes, out)."""
+    element = dtype(template_arguments(kernel.demangled, "im2col_kernel")[0])
+    unpack = unpacker(kernel, "qQ" + "q" * 12 + "Q")
+
+    def run(launch: Launch) -> None:
+        count, image, h, w, kh, kw, ph, pw, sh, sw, dh, dw, ch, cw, out = unpack(launch.args)
+        view, channels, places = launch.memory.view, count // (ch * cw), ch * cw
+        operand = view(image, element, (1, channels, h, w), planes(h, w))
+        found = F.unfold(operand, (kh, kw), (dh, dw), (ph, pw), (sh, sw))
+        if found.shape[2] != places:
+            raise UnsupportedKernel(f"{places} places of a window, not {found.shape[2]}")
+        view(out, element, found.shape, (0, places, 1)).copy_(found)
+
+    return run
+
+
+def _bind_col2im(kernel: KernelInfo) -> Run:
+    """col2im_kernel: (n, columns, h, w, kernel, padding, stride, dilation, sizes, image)."""
+    element = dtype(template_arguments(kernel.demangled, "col2im_kernel")[0])
+    unpack = unpacker(kernel, "qQ" + "q" * 12 + "Q")
+
+    def run(launch: Launch) -> None:
+        count, columns, *geometry, image = unpack(launch.args)
+        _fold(launch, element, count, geometry, (columns, 0), (image, 0), 1)
+
+    return run
+
+
+def _bind_col2im_batched(kernel: KernelInfo) -> Run:
+    """col2im_batched_kernel: the same, with a batch and the strides of columns and images."""
+    element = dtype(template_arguments(kernel.demangled, "col2im_batched_kernel")[0])
+    unpack = unpacker(kernel, "qQ" + "q" * 14 + "Qq")
+
+    def run(launch: Launch) -> None:
+        count, columns, step, batch, *geometry, image, image_step = unpack(launch.args)
+        _fold(launch, element, count, geometry, (columns, step), (image, image_step), batch)
+
+    return run
+
+
+def _fold(
+    launch: Launch,
+    element: torch.dtype,
+    count: int,
+    geometry: list[int],
+    columns: tuple[int, int],
+    image: tuple[int, int],
+    batch: int,
+) -> None:
+    """Adds up columns to images; `columns` and `image` are an address and a batch stride."""
+    h, w, kh, kw, ph, pw, sh, sw, dh, dw, ch, cw = geometry
+    channels, places, view = count // (h * w), ch * cw, launch.memory.view
+    sizes = (batch, channels * kh * kw, places)
+    operand = view(columns[0], element, sizes, (columns[1], places, 1))
+    wide = ACCUMULATORS.get(element, element)
+    result = F.fold(operand.to(wide), (h, w), (kh, kw), (dh, dw), (ph, pw), (sh, sw))
+    view(image[0], element, result.shape, (image[1], h * w, w, 1)).copy_(result)
+
+
+FAMILY: Family = [
+    (re.compile(pattern), binder)
+    for pattern, binder in (
+        (r"\badaptive_average_pool<", _bind_average),
+        (r"\b(atomic_)?adaptive_average_gradinput<", _bind_average_backward),
+        (r"::adaptivemaxpool<", _bind_max),
+        (r"::(atomic)?adaptivemaxgradinput<", _bind_max_backward),
+        (r"\bim2col_kernel<", _bind_im2col),
+        (r"\bcol2im_kernel<", _bind_col2im),
+        (r"\bcol2im_batched_kernel<", _bind_col2im_batched),
+    )
+]
