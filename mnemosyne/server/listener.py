@@ -23,6 +23,7 @@ log = logging.getLogger("mnemosyne")
 
 HELLO_SECONDS = 5.0
 MAX_UNFINISHED = 64
+_BACKLOG = 512  # connections that came in one burst and wait to be accepted
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 
 
@@ -41,7 +42,7 @@ def bind(path: str) -> socket.socket:
     previous = os.umask(0o177)
     try:
         sock.bind(path)
-        sock.listen(MAX_UNFINISHED)
+        sock.listen(_BACKLOG)
     except OSError as error:
         sock.close()
         raise SocketInUse(f"cannot listen at {path}: {error.strerror}") from None

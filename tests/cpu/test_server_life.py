@@ -27,9 +27,7 @@ SLOT_BYTES = 1 << 40
 
 def hello(purpose: str = "attach", digest: str = SPEC.digest, **changes: object) -> Hello:
     values = {"protocol": PROTOCOL_VERSION, "memory": 0, **changes}
-    return Hello(
-        purpose, values["protocol"], digest, os.getpid(), "test", [], values["memory"], 0
-    )  # type: ignore[arg-type]
+    return Hello(purpose, values["protocol"], digest, os.getpid(), "test", [], values["memory"], 0)  # type: ignore[arg-type]
 
 
 def connect(server: Server) -> socket.socket:
@@ -221,7 +219,9 @@ def ask_or_none(server: Server) -> Control | None:
 
 
 @pytest.mark.parametrize("code", [None, FORKED, EXECED], ids=["plain", "forked child", "exec"])
-def test_a_killed_client_frees_its_slot_within_two_seconds(server: Server, code: str | None) -> None:
+def test_a_killed_client_frees_its_slot_within_two_seconds(
+    server: Server, code: str | None
+) -> None:
     process = hold(server) if code is None else hold(server, code)
     started = time.monotonic()
     if code is not EXECED:
