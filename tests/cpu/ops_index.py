@@ -260,6 +260,8 @@ def _index_add(device: torch.device) -> Tensors:
             results.append(x.index_add(dim, which, values, alpha=2))
             results.append(x.index_add(dim, which.to(torch.int32), values))
             for how in ("prod", "amin", "amax", "mean"):
+                if how == "mean" and kind in FLOATS[2:]:
+                    continue  # rounded in another order
                 results.append(x.index_reduce(dim, which, values, how))
     x, many = _values(device, 6, 5, 8), _index(device, 6, 60)
     results.append(x.index_add(0, many, _values(device, 60, 5, 8)))

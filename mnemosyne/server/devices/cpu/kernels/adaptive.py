@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from . import Family, KernelInfo, Launch, Run, UnsupportedKernel
 from .arguments import unpacker
 from .names import dtype, template_arguments
-from .pooling import ACCUMULATORS, planes, scatter_planes
+from .pooling import ACCUMULATORS, channels_last, planes, scatter_planes
 from .raw import asserting
 
 
@@ -43,6 +43,35 @@ def _bind_average_backward(kernel: KernelInfo) -> Run:
         incoming = view(grad, element, (1, number, ph, pw), planes(ph, pw)).to(wide)
         result = torch.ops.aten._adaptive_avg_pool2d_backward(incoming, place.to(wide))
         place.copy_(place + result if adds else result)
+
+    return run
+
+
+def _bind_average_nhwc(kernel: KernelInfo) -> Run:
+    """adaptive_average_pool_nhwc: (in, out, n, c, h, w, pooled, tiling, strides of the input)."""
+    element = dtype(template_arguments(kernel.demangled, "adaptive_average_pool_nhwc")[1])
+    unpack = unpacker(kernel, "QQ" + "i" * 8 + "nnnn")
+
+    def run(launch: Launch) -> None:
+        source, out, n, c, h, w, ph, pw, _, _, *strides = unpack(launch.args)
+        operand = launch.memory.view(source, element, (n, c, h, w), strides)
+        place = launch.memory.view(out, element, (n, c, ph, pw), channels_last(c, ph, pw))
+        place.copy_(F.adaptive_avg_pool2d(operand, (ph, pw)))
+
+    return run
+
+
+def _bind_average_backward_nhwc(kernel: KernelInfo) -> Run:
+    """adaptive_average_gradinput_nhwc: (grad of in, grad, n, c, h, w, pooled, tiling, strides)."""
+    element = dtype(template_arguments(kernel.demangled, "adaptive_average_gradinput_nhwc")[1])
+    wide = ACCUMULATORS.get(element, element)
+    unpack = unpacker(kernel, "QQ" + "i" * 8 + "nnnn")
+
+    def run(launch: Launch) -> None:
+        target, grad, n, c, h, w, ph, pw, _, _, *strides = unpack(launch.args)
+        place = launch.memory.view(target, element, (n, c, h, w), channels_last(c, h, w))
+        incoming = launch.memory.view(grad, element, (n, c, ph, pw), strides).to(wide)
+        place.copy_(torch.ops.aten._adaptive_avg_pool2d_backward(incoming, place.to(wide)))
 
     return run
 
@@ -146,6 +175,8 @@ FAMILY: Family = [
     for pattern, binder in (
         (r"\badaptive_average_pool<", _bind_average),
         (r"\b(atomic_)?adaptive_average_gradinput<", _bind_average_backward),
+        (r"\badaptive_average_pool_nhwc<", _bind_average_nhwc),
+        (r"\badaptive_average_gradinput_nhwc<", _bind_average_backward_nhwc),
         (r"::adaptivemaxpool<", _bind_max),
         (r"::(atomic)?adaptivemaxgradinput<", _bind_max_backward),
         (r"\bim2col_kernel<", _bind_im2col),

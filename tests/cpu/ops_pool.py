@@ -1,0 +1,105 @@
+"""Pooling, padding, resizing and unfolding of images, on a GPU's kernels and on the CPU's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+
+Tensors = Sequence[torch.Tensor]
+Case = Callable[[torch.device], Tensors]
+Operation = Callable[[torch.Tensor], torch.Tensor]
+
+
+def _image(device: torch.device, *sizes: int, kind: torch.dtype = torch.float32) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(sum(sizes))
+    return torch.randn(sizes, generator=generator).to(kind).to(device)
+
+
+def _with_gradient(operation: Operation, image: torch.Tensor) -> Tensors:
+    """The result, and the gradient of a weighted sum of it."""
+    image = image.detach().requires_grad_()
+    result = operation(image)
+    generator = torch.Generator().manual_seed(result.numel())
+    weight = torch.randn(result.shape, generator=generator).to(result.dtype).to(result.device)
+    result.backward(weight)
+    assert image.grad is not None
+    return [result.detach(), image.grad]
+
+
+def _run(device: torch.device, operations: Sequence[Operation], *sizes: int) -> Tensors:
+    results: list[torch.Tensor] = []
+    for operation in operations:
+        for kind in (torch.float32, torch.float64):
+            results += _with_gradient(operation, _image(device, *sizes, kind=kind))
+        # Gradients of small floats are summed in float32 on a GPU, unlike on the CPU.
+        results.append(operation(_image(device, *sizes, kind=torch.bfloat16)))
+    return results
+
+
+def _channels_last(device: torch.device, operations: Sequence[Operation], *sizes: int) -> Tensors:
+    results: list[torch.Tensor] = []
+    for operation in operations:
+        image = _image(device, *sizes).contiguous(memory_format=torch.channels_last)
+        results += _with_gradient(operation, image)
+    return results
+
+
+_MAX: list[Operation] = [
+    lambda x: F.max_pool2d(x, 2),
+    lambda x: F.max_pool2d(x, 3, 2, 1),
+    lambda x: F.max_pool2d(x, (3, 2), (2, 3), (1, 0), ceil_mode=True),
+    lambda x: F.max_pool2d(x, 2, 1, dilation=2),
+]
+_AVERAGE: list[Operation] = [
+    lambda x: F.avg_pool2d(x, 2),
+    lambda x: F.avg_pool2d(x, 3, 2, 1),
+    lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False, ceil_mode=True),
+    lambda x: F.avg_pool2d(x, 2, divisor_override=3),
+]
+_ADAPTIVE: list[Operation] = [
+    lambda x: F.adaptive_avg_pool2d(x, 3),
+    lambda x: F.adaptive_avg_pool2d(x, (2, 5)),
+    lambda x: F.adaptive_avg_pool2d(x, 1),
+]
+_ADAPTIVE_MAX: list[Operation] = [
+    lambda x: F.adaptive_max_pool2d(x, 3),
+    lambda x: F.adaptive_max_pool2d(x, (4, 2)),
+]
+_FOLDS: list[Operation] = [
+    lambda x: F.unfold(x, 3, padding=1),
+    lambda x: F.unfold(x, (2, 3), dilation=2, stride=2),
+]
+
+
+def _fold(device: torch.device) -> Tensors:
+    return [
+        *_with_gradient(lambda x: F.fold(x, (5, 6), 3, padding=1), _image(device, 2, 27, 30)),
+        *_with_gradient(lambda x: F.fold(x, (4, 4), 2, stride=2), _image(device, 3, 8, 4)),
+    ]
+
+
+def _pool1d(device: torch.device) -> Tensors:
+    x = _image(device, 2, 3, 11)
+    return [
+        *_with_gradient(lambda t: F.max_pool1d(t, 3, 2), x),
+        *_with_gradient(lambda t: F.avg_pool1d(t, 3, 2), x),
+        *_with_gradient(lambda t: F.adaptive_avg_pool1d(t, 4), x),
+    ]
+
+
+CASES: dict[str, Case] = {
+    "max_pool": lambda device: _run(device, _MAX, 2, 3, 9, 10),
+    "max_pool_large": lambda device: _run(device, _MAX[:2], 2, 8, 64, 64),
+    "max_pool_last": lambda device: _channels_last(device, _MAX, 2, 5, 9, 10),
+    "avg_pool": lambda device: _run(device, _AVERAGE, 2, 3, 9, 10),
+    "avg_pool_last": lambda device: _channels_last(device, _AVERAGE, 2, 5, 9, 10),
+    "adaptive_pool": lambda device: _run(device, _ADAPTIVE, 2, 3, 9, 10),
+    "adaptive_pool_divides": lambda device: _run(device, _ADAPTIVE, 2, 3, 12, 10),
+    "adaptive_pool_last": lambda device: _channels_last(device, _ADAPTIVE, 2, 5, 9, 10),
+    "adaptive_max": lambda device: _run(device, _ADAPTIVE_MAX, 2, 3, 9, 10),
+    "unfold": lambda device: _run(device, _FOLDS, 2, 3, 9, 10),
+    "fold": _fold,
+    "pool1d": _pool1d,
+}
