@@ -1,7 +1,7 @@
 """Kernels that apply a functor to every element: add, copy, compare, activate ...
 
-How this works: PyTorch launches one of a few kernel templates with a functor (see functors.py). They
-differ in how they find elements: contiguous memory (vectorized), contiguous memory of other dtypes
+PyTorch launches one of a few kernel templates with a functor (see functors.py). They differ in
+how they find elements: contiguous memory (vectorized), contiguous memory of other dtypes
 than the functor's (unrolled, with casts), or any strides (elementwise_kernel, whose lambda captures
 an OffsetCalculator, the data pointers and the functor, and dtypes when it casts).
 """
@@ -16,29 +16,32 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import Family, KernelInfo, Launch, Memory, Run, UnsupportedKernel
-from .functors import Functor, align, parse_functor
+from . import Family, KernelInfo, Launch, Run, UnsupportedKernel
+from .functors import Functor, candidates, choose
 from .names import template_arguments
-from .structs import OffsetCalculator, scalar_type
+from .operations import OPMATH
+from .structs import OffsetCalculator, align, scalar_type
 
-#: Reads the packed arguments: data pointers, and the dtypes in memory where they are dynamic.
 Dtypes = Sequence[torch.dtype]
+#: Computes the first tensor from the others and from the functor at an offset of the arguments.
+Apply = Callable[[Sequence[Tensor], bytes, int], object]
+
+_HOST_POINTER = 8  # closes a lambda that has a capture clause
 
 
 def _bind_vectorized(kernel: KernelInfo) -> Run:
     """(int N, functor, array of pointers): contiguous, of the functor's dtypes."""
-    functor = parse_functor(template_arguments(kernel.demangled, "vectorized_elementwise_kernel")[1])
-    (_, (f_at, f_size), (data_at, data_size)) = _checked(kernel, 3)
-    count = _checked_counts(functor, f_size, data_size)
-    header = struct.Struct(f"<i{data_at - 4}x{count}Q")
+    name = template_arguments(kernel.demangled, "vectorized_elementwise_kernel")[1]
+    functor, functor_at, unpack = _contiguous(kernel, name, 3)
     dtypes = (functor.result, *functor.inputs)
     apply = _applier(functor)
 
     def run(launch: Launch) -> None:
-        n, *pointers = header.unpack_from(launch.args)
-        view = launch.memory.view
-        tensors = [view(p, d, (n,), (1,)) for p, d in zip(pointers, dtypes, strict=True)]
-        apply(tensors, launch.args[f_at : f_at + f_size])
+        args, view = launch.args, launch.memory.view
+        n, *pointers = unpack(args)
+        size = (n,)
+        tensors = [view(p, d, size, _ONE) for p, d in zip(pointers, dtypes, strict=True)]
+        apply(tensors, args, functor_at)
 
     return run
 
@@ -46,35 +49,48 @@ def _bind_vectorized(kernel: KernelInfo) -> Run:
 def _bind_unrolled(kernel: KernelInfo) -> Run:
     """(N, functor, pointers, input and output offset calculators, loader, storer)."""
     arguments = template_arguments(kernel.demangled, "unrolled_elementwise_kernel")
-    functor = parse_functor(arguments[0])
     if not all("TrivialOffsetCalculator" in a for a in arguments if "OffsetCalculator" in a):
         raise UnsupportedKernel("an unrolled kernel with strides")
-    params = _checked(kernel, 7)
-    (f_at, f_size), (data_at, data_size) = params[1], params[2]
-    count = _checked_counts(functor, f_size, data_size)
-    dtypes = _cast_types(functor, kernel, count)
-    header = struct.Struct(f"<i{data_at - 4}x{count}Q")
-    apply = _applier(functor)
+    functor, functor_at, unpack = _contiguous(kernel, arguments[0], 7)
+    dtypes = _cast_types(functor, kernel)
+    apply = _casting_applier(functor)
 
     def run(launch: Launch) -> None:
-        n, *pointers = header.unpack_from(launch.args)
-        kinds = dtypes(launch.args)
-        view = launch.memory.view
-        tensors = [view(p, d, (n,), (1,)) for p, d in zip(pointers, kinds, strict=True)]
-        apply(tensors, launch.args[f_at : f_at + f_size])
+        args, view = launch.args, launch.memory.view
+        n, *pointers = unpack(args)
+        kinds, size = dtypes(args), (n,)
+        tensors = [view(p, d, size, _ONE) for p, d in zip(pointers, kinds, strict=True)]
+        apply(tensors, args, functor_at)
 
     return run
 
 
-def _cast_types(functor: Functor, kernel: KernelInfo, count: int) -> Callable[[bytes], Dtypes]:
+_ONE = (1,)
+
+
+def _contiguous(
+    kernel: KernelInfo, name: str, count: int
+) -> tuple[Functor, int, Callable[[bytes], tuple[int, ...]]]:
+    """The functor, where it lies, and what reads N and the pointers."""
+    params = _checked(kernel, count)
+    (functor_at, functor_size), (data_at, data_size) = params[1], params[2]
+    functor = choose(candidates(name), functor_size, lambda f: f.size)
+    tensors = 1 + len(functor.inputs)
+    if data_size != 8 * tensors:
+        raise UnsupportedKernel(f"{data_size // 8} tensors, expected {tensors}")
+    return functor, functor_at, struct.Struct(f"<i{data_at - 4}x{tensors}Q").unpack_from
+
+
+def _cast_types(functor: Functor, kernel: KernelInfo) -> Callable[[bytes], Dtypes]:
     """What gives the dtypes in memory: LoadWithCast and StoreWithCast hold them, others do not."""
-    (load_at, load_size), (store_at, _) = kernel.params[5], kernel.params[6]
+    (load_at, load_size), (store_at, store_size) = kernel.params[5], kernel.params[6]
     own = (functor.result, *functor.inputs)
-    if "LoadWithoutCast" in kernel.demangled:
+    if "LoadWithoutCast" in kernel.demangled and "StoreWithoutCast" in kernel.demangled:
         return lambda args: own
-    inputs = count - 1
-    if inputs and load_size != align(inputs, 4) + 4 * inputs:
-        raise UnsupportedKernel("an unknown loader")
+    inputs = len(functor.inputs)
+    most = max(inputs, 1)
+    if load_size != align(most, 4) + 4 * most or store_size != 8:
+        raise UnsupportedKernel("an unknown loader or storer")
 
     def read(args: bytes) -> Dtypes:
         loaded = [scalar_type(code) for code in args[load_at : load_at + inputs]]
@@ -87,42 +103,42 @@ def _bind_strided(kernel: KernelInfo) -> Run:
     """(int N, lambda): the lambda captures calculator, pointers, functor and maybe dtypes."""
     closure = template_arguments(kernel.demangled, "elementwise_kernel")[2]
     casts = "gpu_kernel_impl<" in closure
-    functor = parse_functor(
-        template_arguments(closure, "gpu_kernel_impl" if casts else "gpu_kernel_impl_nocast")[0]
-    )
+    inner = template_arguments(closure, "gpu_kernel_impl" if casts else "gpu_kernel_impl_nocast")
     (_, (at, size)) = _checked(kernel, 2)
-    count = 1 + len(functor.inputs)
-    calculator = OffsetCalculator(count)
-    data_at = align(calculator.size, 8)
-    f_at = align(data_at + 8 * count, functor.alignment)
-    types_at = f_at + functor.size
-    end = types_at + (count if casts else 0)
-    if align(end, 8) + 8 != size:  # 8: the lambda's pointer for the host
-        raise UnsupportedKernel(f"a closure of {size} bytes, expected {align(end, 8) + 8}")
-    pointers_of = struct.Struct(f"<{count}Q")
+    functor = choose(candidates(inner[0]), size, lambda f: _Closure(f, casts).size)
+    place = _Closure(functor, casts)
+    pointers_of = struct.Struct(f"<{place.count}Q").unpack_from
+    calculator, data_at, functor_at = place.calculator, at + place.data_at, at + place.functor_at
+    types_at, types_end = at + place.types_at, at + place.types_at + place.count
     own = (functor.result, *functor.inputs)
-    apply = _applier(functor)
+    apply = _casting_applier(functor) if casts else _applier(functor)
 
     def run(launch: Launch) -> None:
-        closure = launch.args[at : at + size]
-        pointers = pointers_of.unpack_from(closure, data_at)
-        kinds = [scalar_type(c) for c in closure[types_at:end]] if casts else own
-        geometry = calculator.read(closure, 0)
+        args, view = launch.args, launch.memory.view
+        kinds = [scalar_type(c) for c in args[types_at:types_end]] if casts else own
+        sizes, all_strides = calculator.read(args, at)
         tensors = [
-            _strided(launch.memory, p, kind, geometry.sizes, strides)
-            for p, kind, strides in zip(pointers, kinds, geometry.strides, strict=True)
+            view(pointer, kind, sizes, [stride // kind.itemsize for stride in strides])
+            for pointer, kind, strides in zip(
+                pointers_of(args, data_at), kinds, all_strides, strict=True
+            )
         ]
-        apply(tensors, closure[f_at : f_at + functor.size])
+        apply(tensors, args, functor_at)
 
     return run
 
 
-def _strided(
-    memory: Memory, pointer: int, kind: torch.dtype, sizes: Sequence[int], strides: Sequence[int]
-) -> Tensor:
-    """A view whose strides are in bytes."""
-    size = kind.itemsize
-    return memory.view(pointer, kind, sizes, [stride // size for stride in strides])
+class _Closure:
+    """Where the parts of a strided kernel's lambda lie, in bytes from its start."""
+
+    def __init__(self, functor: Functor, casts: bool) -> None:
+        self.count = 1 + len(functor.inputs)
+        self.calculator = OffsetCalculator(self.count)
+        self.data_at = align(self.calculator.size, 8)
+        self.functor_at = align(self.data_at + 8 * self.count, functor.alignment)
+        self.types_at = self.functor_at + functor.size
+        end = align(self.types_at + (self.count if casts else 0), 8) + _HOST_POINTER
+        self.size = align(end, max(functor.alignment, 8))
 
 
 def _checked(kernel: KernelInfo, count: int) -> tuple[tuple[int, int], ...]:
@@ -131,45 +147,53 @@ def _checked(kernel: KernelInfo, count: int) -> tuple[tuple[int, int], ...]:
     return kernel.params
 
 
-def _checked_counts(functor: Functor, f_size: int, data_size: int) -> int:
-    """The number of tensors; functor and pointer array must have the sizes we expect."""
-    count = 1 + len(functor.inputs)
-    if data_size != 8 * count:
-        raise UnsupportedKernel(f"{data_size // 8} tensors, expected {count}")
-    # Lambdas declared with a capture clause hold the host pointer even if they capture nothing.
-    if f_size != functor.size and not (functor.read is None and f_size == 8):
-        raise UnsupportedKernel(f"a functor of {f_size} bytes, expected {functor.size}")
-    return count
+def _casting_applier(functor: Functor) -> Apply:
+    """As `_applier`, for tensors of any dtypes: they are converted, as the kernel's loads do."""
+    apply, inputs, result = _applier(functor), functor.inputs, functor.result
+    copies = functor.operation.copies
 
+    def run(tensors: Sequence[Tensor], args: bytes, at: int) -> object:
+        out, *values = tensors
+        if copies and inputs[0] == out.dtype:
+            return out.copy_(values[0])
+        values = [v if v.dtype == d else v.to(d) for v, d in zip(values, inputs, strict=True)]
+        if out.dtype == result:
+            return apply([out, *values], args, at)
+        converted = torch.empty(out.shape, dtype=result)
+        apply([converted, *values], args, at)
+        return out.copy_(converted)
 
-Apply = Callable[[Sequence[Tensor], bytes], None]
+    return run
 
 
 def _applier(functor: Functor) -> Apply:
-    """What computes the first tensor from the others and the functor's bytes."""
-    compute, read, inputs, result = functor.compute, functor.read, functor.inputs, functor.result
+    """For tensors of the functor's own dtypes."""
+    compute, read, operation = functor.compute, functor.read, functor.operation
+    state: Callable[[bytes, int], tuple[Any, ...]] = read or _no_state
+    widens = not operation.exact and any(kind in OPMATH for kind in functor.inputs)
 
-    def state(data: bytes) -> tuple[Any, ...]:
-        return read(data) if read else ()
+    def fill(tensors: Sequence[Tensor], args: bytes, at: int) -> object:
+        return tensors[0].fill_(state(args, at)[0])
 
-    def fill(tensors: Sequence[Tensor], data: bytes) -> None:
-        tensors[0].fill_(state(data)[0])
+    def widened(tensors: Sequence[Tensor], args: bytes, at: int) -> object:
+        values = [v.to(OPMATH.get(v.dtype, v.dtype)) for v in tensors[1:]]
+        return tensors[0].copy_(compute(*values, *state(args, at)))
 
-    def general(tensors: Sequence[Tensor], data: bytes) -> None:
-        values = [t if t.dtype == d else t.to(d) for t, d in zip(tensors[1:], inputs, strict=True)]
-        value = compute(*values, *state(data))
-        tensors[0].copy_(value if value.dtype == result else value.to(result))
+    def direct(tensors: Sequence[Tensor], args: bytes, at: int) -> object:
+        return compute(*tensors[1:], *state(args, at), out=tensors[0])
 
-    def direct(tensors: Sequence[Tensor], data: bytes) -> None:
-        out, *values = tensors
-        if all(t.dtype == result for t in tensors):
-            compute(*values, *state(data), out=out)
-        else:
-            general(tensors, data)
+    def general(tensors: Sequence[Tensor], args: bytes, at: int) -> object:
+        return tensors[0].copy_(compute(*tensors[1:], *state(args, at)))
 
-    if not inputs:
+    if not functor.inputs:
         return fill
-    return direct if functor.out else general
+    if widens:
+        return widened
+    return direct if operation.out else general
+
+
+def _no_state(args: bytes, at: int) -> tuple[Any, ...]:
+    return ()
 
 
 FAMILY: Family = [

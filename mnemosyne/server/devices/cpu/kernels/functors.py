@@ -1,82 +1,133 @@
-"""Reads a functor's type: which operation, of which input and result types, with which state."""
+"""Reads a functor's type: which operation, of which input and result types, with which state.
+
+How this works. A functor is a class (`CUDAFunctor_add<float>`) or a lambda, which is known by the
+function it is written in. `BinaryFunctor`, `AUnaryFunctor` and `BUnaryFunctor` wrap another one;
+the last two hold one operand, a scalar, behind it. State lies in a functor as C++ aligns it. nvcc
+wraps a lambda with a capture clause: what it captures comes first, a pointer for the host last.
+"""
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from . import UnsupportedKernel
+from . import UnsupportedKernel, activations, operations
 from .names import dtype, enclosing_function, lambda_numbers, lambda_parameters, template_arguments
-from .operations import BY_NUMBER, OPERATIONS, OPMATH, Compute, Operation
-from .structs import scalar
+from .operations import CLASSES, MATH, OPMATH, Compute, Operation
+from .structs import CODES, align, scalar
 
-Reader = Callable[[bytes], tuple[Any, ...]]
+Types = tuple[torch.dtype, ...]
+#: Reads the state of a functor that lies at a byte offset.
+Reader = Callable[[bytes, int], tuple[Any, ...]]
 
+_HOST_POINTER = 8
 _SUFFIX = re.compile(r"(_kernel)?(_cuda)?(_kernel)?$")
-_HOST_POINTER = 8  # an extended lambda that captures also holds a pointer for the host
+_LAMBDAS = {**MATH, **activations.ACTIVATIONS}
+_NUMBERED = {**operations.NUMBERED, **activations.NUMBERED}
+_COMPLEX = {
+    torch.float16: torch.complex32,
+    torch.float32: torch.complex64,
+    torch.float64: torch.complex128,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Functor:
-    """``compute(*inputs, *state)``; ``size`` is that of the functor in bytes, ``read`` its state."""
+    """``operation.compute(*inputs, *state)``; ``size`` is that of the functor in bytes.
 
+    ``scalars`` are the types of the operands as the functor itself takes them: wrappers convert.
+    """
+
+    operation: Operation
     compute: Compute
-    inputs: tuple[torch.dtype, ...]
+    inputs: Types
+    scalars: Types
     result: torch.dtype
     read: Reader | None
     size: int
     alignment: int
-    out: bool
 
 
-def parse_functor(text: str) -> Functor:
-    """Raises UnsupportedKernel for a functor that the tables do not know."""
+def candidates(text: str) -> list[Functor]:
+    """The functors that may have this name: they differ in state, so in size, and in nothing else.
+
+    Raises UnsupportedKernel for a functor that the tables do not know.
+    """
     name = enclosing_function(text)
     if name in _WRAPPERS:
-        return _WRAPPERS[name](text, name)
-    operation = find_operation(text, name)
-    inputs, kind = _types(text, name)
-    result = operation.result
-    if isinstance(result, int):
-        result = inputs[result] if inputs else kind
-    fields = _fields(operation.state, text, kind)
-    return _functor(operation, inputs, result, fields, "{lambda(" in text)
+        inner = template_arguments(text, name)
+        return [_WRAPPERS[name](functor, inner) for functor in candidates(inner[3])]
+    if text.endswith("}"):
+        return list(_lambdas(text, name))
+    return [_class(text, name)]
 
 
-def find_operation(text: str, name: str) -> Operation:
-    """The operation of a class or of the function that a lambda lies in."""
-    if name in BY_NUMBER:
-        which, choices = BY_NUMBER[name]
-        found = choices.get(lambda_numbers(text)[which])
-    else:
-        found = OPERATIONS.get(name) or OPERATIONS.get(_SUFFIX.sub("", name))
-    if found is None:
+def choose(found: Sequence[Functor], size: int, whole: Callable[[Functor], int]) -> Functor:
+    """The functor with which the ``whole`` structure has this size. Raises UnsupportedKernel."""
+    fitting = [functor for functor in found if whole(functor) == size]
+    if not fitting:
+        expected = sorted({whole(functor) for functor in found})
+        raise UnsupportedKernel(f"a functor or closure of {size} bytes, expected {expected}")
+    return fitting[0]
+
+
+def _class(text: str, name: str) -> Functor:
+    """A named functor; its first template argument is the type it works on."""
+    if name not in CLASSES:
         raise UnsupportedKernel(f"the operation {name} is not implemented")
-    return found
-
-
-#: How many inputs a class of functor takes; lambdas say it themselves.
-_ARITY = {
-    "FillFunctor": 0, "AbsFunctor": 1, "CUDAFunctor_add": 2, "CUDAFunctorOnSelf_add": 1,
-    "CUDAFunctorOnOther_add": 1, "CompareFunctor": 2,
-}  # fmt: skip
-
-
-def _types(text: str, name: str) -> tuple[tuple[torch.dtype, ...], torch.dtype]:
-    """The inputs' types and the type of scalars."""
-    if "{lambda(" in text:
-        inputs = tuple(dtype(t) for t in lambda_parameters(text))
-        return inputs, inputs[0]
-    if name not in _ARITY:
-        raise UnsupportedKernel(f"the operation {name} is not implemented")
+    arity, operation = CLASSES[name]
     kind = dtype(template_arguments(text, name)[0])
-    return (kind,) * _ARITY[name], kind
+    inputs = (kind,) * arity
+    fields = _fields(operation.state, text, kind)
+    offsets, end, alignment = place(fields)
+    size = max(align(end, alignment), 1)
+    return Functor(operation, operation.compute, inputs, inputs, _result(operation, inputs, kind),
+                   _reader(fields, offsets), size, alignment)  # fmt: skip
+
+
+def _lambdas(text: str, name: str) -> Iterator[Functor]:
+    """A lambda, in each of the forms that it may have in memory."""
+    inputs = tuple(dtype(t) for t in lambda_parameters(text))
+    for operation in _operations(text, name):
+        fields = _fields(operation.state, text, inputs[operation.scalar])
+        offsets, end, alignment = place(fields)
+        bound = max(alignment, _HOST_POINTER)
+        size = align(align(end, _HOST_POINTER) + _HOST_POINTER, bound)
+        functor = Functor(operation, operation.compute, inputs, inputs,
+                          _result(operation, inputs, inputs[0]), _reader(fields, offsets), size,
+                          bound)  # fmt: skip
+        if not fields:
+            yield replace(functor, size=1, alignment=1)
+        yield functor
+
+
+def _operations(text: str, name: str) -> tuple[Operation, ...]:
+    """The operations of the function that a lambda lies in, by the lambda's number if it counts."""
+    which, choices = _NUMBERED.get(name, (0, {}))
+    some = choices.get(lambda_numbers(text)[which]) if choices else _by_function(name)
+    if some is None:
+        raise UnsupportedKernel(f"the operation {name} is not implemented")
+    count = len(lambda_parameters(text))
+    found = some if isinstance(some, tuple) else (some,)
+    return tuple(operation for operation in found if operation.takes in (0, count))
+
+
+def _by_function(name: str) -> Operation | tuple[Operation, ...] | None:
+    return _LAMBDAS.get(name) or _LAMBDAS.get(_SUFFIX.sub("", name))
+
+
+def _result(operation: Operation, inputs: Types, kind: torch.dtype) -> torch.dtype:
+    if isinstance(operation.result, torch.dtype):
+        return operation.result
+    if operation.result == "complex":
+        return _COMPLEX[kind]
+    return inputs[operation.result] if inputs and isinstance(operation.result, int) else kind
 
 
 def _fields(state: str, text: str, kind: torch.dtype) -> list[torch.dtype]:
@@ -91,19 +142,7 @@ def _fields(state: str, text: str, kind: torch.dtype) -> list[torch.dtype]:
     return [types[letter] for letter in state]
 
 
-def _functor(
-    operation: Operation, inputs: tuple[torch.dtype, ...], result: torch.dtype,
-    fields: list[torch.dtype], is_lambda: bool,
-) -> Functor:  # fmt: skip
-    offsets, end, alignment = place(fields)
-    if is_lambda and fields:
-        end, alignment = align(end, 8) + _HOST_POINTER, 8
-    size = align(end, alignment) if fields else 1
-    compute, out = _in_opmath(operation, inputs)
-    return Functor(compute, inputs, result, _reader(fields, offsets), size, alignment, out)
-
-
-def place(fields: list[torch.dtype]) -> tuple[list[int], int, int]:
+def place(fields: Sequence[torch.dtype]) -> tuple[list[int], int, int]:
     """Offsets of a structure's members, its end and its alignment, as C++ lays them out."""
     offsets, end, alignment = [], 0, 1
     for kind in fields:
@@ -113,101 +152,66 @@ def place(fields: list[torch.dtype]) -> tuple[list[int], int, int]:
     return offsets, end, alignment
 
 
-def align(offset: int, to: int) -> int:
-    return -(-offset // to) * to
-
-
-def _reader(fields: list[torch.dtype], offsets: list[int]) -> Reader | None:
+def _reader(fields: Sequence[torch.dtype], offsets: Sequence[int]) -> Reader | None:
+    """One precompiled unpacker where `struct` knows all types."""
     if not fields:
         return None
-    if fields == [torch.float32]:
-        return struct.Struct("<f").unpack_from
     pairs = list(zip(offsets, fields, strict=True))
-    return lambda data: tuple(scalar(data, offset, kind) for offset, kind in pairs)
+    if not all(kind in CODES for kind in fields):
+        return lambda data, at: tuple(scalar(data, at + offset, kind) for offset, kind in pairs)
+    layout, end = "<", 0
+    for offset, kind in pairs:
+        layout += f"{offset - end}x{CODES[kind]}"
+        end = offset + kind.itemsize
+    return struct.Struct(layout).unpack_from
 
 
-def _in_opmath(operation: Operation, inputs: tuple[torch.dtype, ...]) -> tuple[Compute, bool]:
-    """The computation, in float32 where inputs are 16-bit floats."""
-    if not any(kind in OPMATH for kind in inputs) or operation.result != 0:
-        return operation.compute, operation.out
-    compute = operation.compute
-
-    def widened(*values: Any) -> Tensor:
-        wide = [
-            v.to(OPMATH.get(v.dtype, v.dtype)) if isinstance(v, Tensor) else v for v in values
-        ]
-        return compute(*wide)
-
-    return widened, False
+def _binary(inner: Functor, arguments: Sequence[str]) -> Functor:
+    """BinaryFunctor<A, B, Result, F>: F as it is, its operands and result converted."""
+    left, right, result, _ = arguments
+    return replace(inner, inputs=(dtype(left), dtype(right)), result=dtype(result))
 
 
-def _binary(text: str, name: str) -> Functor:
-    """BinaryFunctor<A, B, Result, F>."""
-    left, right, result, inner = template_arguments(text, name)
-    operation = find_operation(inner, enclosing_function(inner))
-    inputs = (dtype(left), dtype(right))
-    fields = _fields(operation.state, inner, inputs[0])
-    return _functor(operation, inputs, dtype(result), fields, "{lambda(" in inner)
+def _unary(holds: int) -> Callable[[Functor, Sequence[str]], Functor]:
+    """AUnaryFunctor holds operand 0, a scalar of the type that F takes; BUnaryFunctor operand 1."""
+
+    def wrap(inner: Functor, arguments: Sequence[str]) -> Functor:
+        kind, given = inner.scalars[holds], dtype(arguments[1 - holds])
+        at = align(inner.size, kind.itemsize)
+        alignment = max(inner.alignment, kind.itemsize)
+        return replace(
+            inner,
+            compute=_with_scalar(inner.compute, holds, OPMATH.get(kind, kind)),
+            inputs=(given,),
+            result=dtype(arguments[2]),
+            read=_joined(_reader([kind], [at]), inner.read),
+            size=align(at + kind.itemsize, alignment),
+            alignment=alignment,
+        )
+
+    return wrap
 
 
-def _unary(text: str, name: str) -> Functor:
-    """AUnaryFunctor (the left operand is a scalar) and BUnaryFunctor (the right one)."""
-    left, right, result, inner = template_arguments(text, name)
-    operation = find_operation(inner, enclosing_function(inner))
-    a, b = dtype(left), dtype(right)
-    held, given = (a, b) if name == "AUnaryFunctor" else (b, a)
-    functor = _functor(
-        operation, (a, b), dtype(result), _fields(operation.state, inner, a), "{lambda(" in inner
-    )
-    return _with_scalar(functor, OPMATH.get(held, held), given, name == "AUnaryFunctor")
+def _with_scalar(compute: Compute, holds: int, kind: torch.dtype) -> Compute:
+    """A function of the other operand, then the scalar, then the state."""
+
+    def left(x: Tensor, held: Any, *state: Any, **out: Tensor) -> Tensor:
+        return compute(torch.scalar_tensor(held, dtype=kind), x, *state, **out)
+
+    def right(x: Tensor, held: Any, *state: Any, **out: Tensor) -> Tensor:
+        return compute(x, torch.scalar_tensor(held, dtype=kind), *state, **out)
+
+    return right if holds else left
 
 
-def _with_scalar(
-    functor: Functor, kind: torch.dtype, given: torch.dtype, scalar_first: bool
-) -> Functor:
-    """The functor with one operand held behind its own state."""
-    at = align(functor.size, kind.itemsize)
-    inner, read = functor.compute, functor.read
-    wide = OPMATH.get(given, given)
-
-    def compute(x: Tensor, held: Tensor, *state: Any) -> Tensor:
-        x = x.to(wide)
-        return inner(held, x, *state) if scalar_first else inner(x, held, *state)
-
-    def values(data: bytes) -> tuple[Any, ...]:
-        held = torch.tensor(scalar(data, at, kind), dtype=kind)
-        return (held, *(read(data) if read else ()))
-
-    alignment = max(functor.alignment, kind.itemsize)
-    size = align(at + kind.itemsize, alignment)
-    return Functor(compute, (given,), functor.result, values, size, alignment, False)
+def _joined(first: Reader | None, second: Reader | None) -> Reader | None:
+    if first is None or second is None:
+        return first or second
+    return lambda data, at: first(data, at) + second(data, at)
 
 
-def _div_by_scalar(text: str, name: str) -> Functor:
-    """A lambda of one input that divides by a captured scalar and rounds."""
-    if len(lambda_parameters(text)) == 2:
-        return _plain(text, name)
-    kind = dtype(lambda_parameters(text)[0])
-    wide = OPMATH.get(kind, kind)
-    trunc = "trunc" in name
-    fields = [wide] if trunc else [wide, wide]  # the inverse alone, or divisor and inverse
-
-    def compute(x: Tensor, first: Any, inverse: Any = None) -> Tensor:
-        return torch.trunc(x * first) if trunc else torch.div(x, first, rounding_mode="floor")
-
-    return _functor(Operation(compute), (kind,), kind, fields, True)
-
-
-def _plain(text: str, name: str) -> Functor:
-    operation = find_operation(text, name)
-    inputs, kind = _types(text, name)
-    return _functor(operation, inputs, kind, [], True)
-
-
-_WRAPPERS: dict[str, Callable[[str, str], Functor]] = {
+_WRAPPERS: dict[str, Callable[[Functor, Sequence[str]], Functor]] = {
     "BinaryFunctor": _binary,
-    "AUnaryFunctor": _unary,
-    "BUnaryFunctor": _unary,
-    "div_trunc_kernel_cuda": _div_by_scalar,
-    "div_floor_kernel_cuda": _div_by_scalar,
+    "AUnaryFunctor": _unary(0),
+    "BUnaryFunctor": _unary(1),
 }

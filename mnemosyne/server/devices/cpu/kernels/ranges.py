@@ -13,9 +13,9 @@ import struct
 import torch
 
 from . import Family, KernelInfo, Launch, Run, UnsupportedKernel
-from .functors import align, place
+from .functors import place
 from .names import enclosing_function, lambda_numbers, template_arguments
-from .structs import scalar
+from .structs import align, scalar
 
 _INTEGRAL = (torch.uint8, torch.int8, torch.int32, torch.int64, torch.int16)
 _HALVES = (torch.float16, torch.bfloat16)

@@ -1,13 +1,17 @@
 """Readers of the structures PyTorch's kernels take by value.
 
-Layouts are those of the headers in the wheel: ATen/cuda/detail/OffsetCalculator.cuh, IntegerDivider,
-TensorInfo.cuh. Sizes are checked against the kernel's parameter layout before anything is read.
+Layouts are those of the headers in the wheel: ATen/cuda/detail/OffsetCalculator.cuh,
+IntegerDivider.cuh, TensorInfo.cuh. Sizes are checked against the kernel's parameter layout before
+anything is read.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 
@@ -26,16 +30,21 @@ SCALAR_TYPES = {
 }  # fmt: skip
 
 #: struct codes by dtype; 16-bit floats that struct lacks are read by ``scalar``.
-_CODES = {
+CODES = {
     torch.float32: "f", torch.float64: "d", torch.float16: "e", torch.bool: "?",
     torch.uint8: "B", torch.int8: "b", torch.int16: "h", torch.int32: "i", torch.int64: "q",
     torch.uint16: "H", torch.uint32: "I", torch.uint64: "Q",
 }  # fmt: skip
 
 
+def align(offset: int, to: int) -> int:
+    """The next offset that is a multiple of ``to``."""
+    return -(-offset // to) * to
+
+
 def scalar(data: bytes, offset: int, dtype: torch.dtype) -> float | int | bool | complex:
     """One value of ``dtype`` at a byte offset."""
-    code = _CODES.get(dtype)
+    code = CODES.get(dtype)
     if code:
         value: float | int | bool = struct.unpack_from("<" + code, data, offset)[0]
         return value
@@ -51,8 +60,7 @@ def scalar_type(code: int) -> torch.dtype:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Geometry:
+class Geometry(NamedTuple):
     """Sizes, slowest dimension first, and for each tensor its strides in bytes."""
 
     sizes: tuple[int, ...]
@@ -60,24 +68,36 @@ class Geometry:
 
 
 class OffsetCalculator:
-    """Reads ``OffsetCalculator<tensors, unsigned int>``: dims, dividers, strides in bytes.
+    """Reads ``OffsetCalculator<tensors, unsigned int>``: dims, dividers, strides.
 
+    Strides come as they are, in bytes or elements as the kernel has it. What lies behind the
+    dimensions in use is not initialised and never read.
     """
 
     def __init__(self, tensors: int) -> None:
         self.tensors = max(tensors, 1)
         self.size = 4 + MAX_DIMS * _DIVIDER + MAX_DIMS * 4 * self.tensors
+        self._formats = _formats(self.tensors)
 
     def read(self, data: bytes, offset: int) -> Geometry:
         """The geometry at a byte offset. Raises UnsupportedKernel for impossible dimensions."""
-        (dims,) = struct.unpack_from("<i", data, offset)
-        if not 0 <= dims <= MAX_DIMS:
-            raise UnsupportedKernel(f"an offset calculator of {dims} dimensions")
-        n = self.tensors
-        sizes = struct.unpack_from("<" + "I8x" * dims, data, offset + 4)
-        start = offset + 4 + MAX_DIMS * _DIVIDER
-        flat = struct.unpack_from(f"<{dims * n}i", data, start)
-        return Geometry(sizes[::-1], tuple(flat[t::n][::-1] for t in range(n)))
+        if data[offset] > MAX_DIMS:
+            raise UnsupportedKernel(f"an offset calculator of {data[offset]} dimensions")
+        dims, *numbers = self._formats[data[offset]](data, offset)
+        n, flat = self.tensors, numbers[dims:]
+        sizes = tuple(numbers[dims - 1 :: -1]) if dims else ()
+        return Geometry(sizes, tuple(tuple(flat[t::n][::-1]) for t in range(n)))
+
+
+@lru_cache
+def _formats(tensors: int) -> list[Callable[[bytes, int], tuple[int, ...]]]:
+    """What reads a calculator of 0, 1, 2 ... dimensions."""
+    return [
+        struct.Struct(
+            f"<i{'I8x' * dims}{(MAX_DIMS - dims) * _DIVIDER}x{dims * tensors}i"
+        ).unpack_from
+        for dims in range(MAX_DIMS + 1)
+    ]
 
 
 @dataclass(frozen=True, slots=True)
