@@ -1,4 +1,4 @@
-"""A server process and clients that speak the handshake only: what it refuses, survives, cleans up."""
+"""A server process, and clients that speak the handshake only: refusals, survival, clean-up."""
 
 from __future__ import annotations
 
