@@ -28,13 +28,15 @@ def _with_gradient(operation: Operation, image: torch.Tensor) -> Tensors:
     return [result.detach(), image.grad]
 
 
-def _run(device: torch.device, operations: Sequence[Operation], *sizes: int) -> Tensors:
+def _run(
+    device: torch.device, operations: Sequence[Operation], *sizes: int, small: bool = True
+) -> Tensors:
     results: list[torch.Tensor] = []
     for operation in operations:
         for kind in (torch.float32, torch.float64):
             results += _with_gradient(operation, _image(device, *sizes, kind=kind))
-        # Gradients of small floats are summed in float32 on a GPU, unlike on the CPU.
-        results.append(operation(_image(device, *sizes, kind=torch.bfloat16)))
+        if small:  # gradients are summed in float32 on a GPU, unlike on the CPU
+            results.append(operation(_image(device, *sizes, kind=torch.bfloat16)))
     return results
 
 
@@ -71,6 +73,31 @@ _FOLDS: list[Operation] = [
     lambda x: F.unfold(x, 3, padding=1),
     lambda x: F.unfold(x, (2, 3), dilation=2, stride=2),
 ]
+_PADS: list[Operation] = [
+    lambda x: F.pad(x, (2, 3, 1, 0), mode="reflect"),
+    lambda x: F.pad(x, (1, 8, 7, 2), mode="reflect"),
+    lambda x: F.pad(x, (2, 3, 1, 20), mode="replicate"),
+    lambda x: F.pad(x[0], (2, 3), mode="reflect"),
+    lambda x: F.pad(x[0], (2, 3), mode="replicate"),
+    lambda x: F.pad(x[None], (2, 3, 0, 1, 4, 2), mode="replicate"),
+    lambda x: F.pad(x, (2, 3, 0, 1), mode="circular"),
+    lambda x: F.pad(x, (2, -3, 0, 1), value=2.5),
+]
+_NEAREST: list[Operation] = [
+    lambda x: F.interpolate(x, scale_factor=2),
+    lambda x: F.interpolate(x, size=(4, 23)),
+    lambda x: F.interpolate(x, scale_factor=1.7, mode="nearest-exact"),
+    lambda x: F.interpolate(x[0], scale_factor=1.7),
+    lambda x: F.interpolate(x[0], size=4, mode="nearest-exact"),
+]
+_LINEAR: list[Operation] = [
+    lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"),
+    lambda x: F.interpolate(x, size=(4, 23), mode="bilinear", align_corners=True),
+    lambda x: F.interpolate(x, scale_factor=0.6, mode="bilinear"),
+    lambda x: F.interpolate(x, size=(9, 10), mode="bilinear"),
+    lambda x: F.interpolate(x[0], scale_factor=1.7, mode="linear"),
+    lambda x: F.interpolate(x[0], size=4, mode="linear", align_corners=True),
+]
 
 
 def _fold(device: torch.device) -> Tensors:
@@ -101,5 +128,10 @@ CASES: dict[str, Case] = {
     "adaptive_max": lambda device: _run(device, _ADAPTIVE_MAX, 2, 3, 9, 10),
     "unfold": lambda device: _run(device, _FOLDS, 2, 3, 9, 10),
     "fold": _fold,
+    "pad": lambda device: _run(device, _PADS, 2, 3, 9, 10),
+    "nearest": lambda device: _run(device, _NEAREST, 2, 3, 9, 10),
+    "nearest_last": lambda device: _channels_last(device, _NEAREST[:3], 2, 5, 9, 10),
+    "linear": lambda device: _run(device, _LINEAR, 2, 3, 9, 10, small=False),
+    "linear_last": lambda device: _channels_last(device, _LINEAR[:4], 2, 5, 9, 10),
     "pool1d": _pool1d,
 }
