@@ -19,15 +19,16 @@ FAMILIES = _families()
 
 
 def bind(kernel: KernelInfo) -> Run:
-    """What runs the kernel. Raises UnsupportedKernel, which names it."""
+    """What runs the kernel: the first family that knows it. UnsupportedKernel names the kernel."""
     name = kernel.demangled
+    reason = "the CPU device has no kernel"
     for pattern, binder in FAMILIES:
         if pattern.search(name):
             try:
                 return binder(kernel)
             except UnsupportedKernel as error:
-                raise UnsupportedKernel(f"{error} (in kernel {shorten(name)})") from None
-    raise UnsupportedKernel(f"the CPU device has no kernel {shorten(name)}")
+                reason = f"{error}, in kernel"
+    raise UnsupportedKernel(f"{reason} {shorten(name)}")
 
 
 def shorten(name: str) -> str:
