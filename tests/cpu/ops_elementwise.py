@@ -161,7 +161,7 @@ UNARY: dict[str, Row] = {
     "floor": (torch.floor, FLOATS, Range.ALL),
     "ceil": (torch.ceil, FLOATS, Range.ALL),
     "round": (torch.round, FLOATS, Range.ALL),
-    "round to decimals": (lambda x: torch.round(x, decimals=1), SINGLE, Range.ALL),
+    "round to decimals": (lambda x: torch.round(x, decimals=1), FLOATS, Range.ALL),
     "round to tens": (lambda x: torch.round(x * 40, decimals=-1), SINGLE, Range.ALL),
     "trunc": (torch.trunc, FLOATS, Range.ALL),
     "frac": (torch.frac, FLOATS, Range.ALL),
@@ -416,6 +416,10 @@ def _spans(device: torch.device) -> Tensors:
         torch.linspace(0, 10, 5, device=device, dtype=torch.int64),
         torch.linspace(0, 1, 1, device=device),
         torch.logspace(-1, 2, 7, device=device),
+        torch.logspace(0, 5, 6, base=2, device=device, dtype=torch.int32),
+        torch.linspace(-3, 9, 7, device=device, dtype=torch.int32),
+        torch.linspace(-1, 2, 7, device=device, dtype=torch.bfloat16),
+        torch.logspace(0, 2, 5, base=3, device=device, dtype=torch.float64),
         torch.eye(4, 6, device=device),
         torch.full((3, 4), 2.5, device=device),
         torch.ones(5, device=device, dtype=torch.bool),
@@ -458,6 +462,47 @@ def _prelu(device: torch.device) -> Tensors:
         y = F.prelu(x, values(kind, 8).to(device))
         results.extend([y.detach(), *torch.autograd.grad(y, x, y.detach() + 1)])
     return results
+
+
+def _mixed(device: torch.device) -> Tensors:
+    """What fits no table: several results, complex numbers from parts, rank-one updates."""
+    x, y = values(torch.float32, 6, 5).to(device), values(torch.float32, 5, 6).to(device).t()
+    mantissa, exponent = torch.frexp(y)
+    update = [
+        torch.addr(x.to(kind), x[:, 0].to(kind), x[0].to(kind), beta=beta, alpha=3)
+        for kind in (*FLOATS, torch.int64)
+        for beta in (0, 2)
+    ]
+    return [
+        *(mantissa, exponent, *torch.frexp(x)),
+        *(torch.polar(x.abs(), y), torch.complex(x, y), torch.complex(x, y).real.clone()),
+        *(torch.view_as_real(torch.complex(x, y) * torch.polar(x.abs(), y)),),
+        *(torch.addcmul(x, y, torch.tensor(1.5), value=3), *update),
+    ]
+
+
+def _loss_scaling(device: torch.device) -> Tensors:
+    """GradScaler's kernels on a gradient that is finite and one that is not."""
+    results = []
+    for worst in (1.0, math.inf):
+        grads = [values(torch.float32, 7).to(device), values(torch.float16, 3, 4).to(device).t()]
+        grads[0][2] = worst
+        found, scale = torch.zeros(1, device=device), torch.full((1,), 0.25, device=device)
+        torch._amp_foreach_non_finite_check_and_unscale_(grads, found, scale)
+        growth = torch.zeros(1, dtype=torch.int32, device=device)
+        torch._amp_update_scale_(scale, growth, found, 2.0, 0.5, 1)
+        results.extend([*grads, found, scale, growth])
+    return results
+
+
+def compare(got: Tensor, wanted: Tensor) -> None:
+    """16-bit types may be rounded in other places; all else is as usual."""
+    rtol, atol = {torch.float16: (4e-3, 1e-3), torch.bfloat16: (2e-2, 4e-3)}.get(
+        wanted.dtype, (None, None)
+    )
+    torch.testing.assert_close(
+        got, wanted, rtol=rtol, atol=atol, check_stride=False, equal_nan=True
+    )
 
 
 def _optimizers(device: torch.device) -> Tensors:
@@ -512,6 +557,8 @@ CASES: dict[str, Case] = {
     "losses": _losses,
     "glu": _glu,
     "prelu": _prelu,
+    "mixed": _mixed,
+    "loss scaling": _loss_scaling,
     "optimizers": _optimizers,
     "dropout backward": _dropout_backward,
 }

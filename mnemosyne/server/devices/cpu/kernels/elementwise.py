@@ -24,7 +24,7 @@ from .structs import OffsetCalculator, align, scalar_type
 
 Dtypes = Sequence[torch.dtype]
 #: Computes the first tensor from the others and from the functor at an offset of the arguments.
-Apply = Callable[[Sequence[Tensor], bytes, int], object]
+Apply = Callable[[Sequence[Tensor], Launch, int], object]
 
 _HOST_POINTER = 8  # closes a lambda that has a capture clause
 
@@ -41,7 +41,7 @@ def _bind_vectorized(kernel: KernelInfo) -> Run:
         n, *pointers = unpack(args)
         size = (n,)
         tensors = [view(p, d, size, _ONE) for p, d in zip(pointers, dtypes, strict=True)]
-        apply(tensors, args, functor_at)
+        apply(tensors, launch, functor_at)
 
     return run
 
@@ -60,7 +60,7 @@ def _bind_unrolled(kernel: KernelInfo) -> Run:
         n, *pointers = unpack(args)
         kinds, size = dtypes(args), (n,)
         tensors = [view(p, d, size, _ONE) for p, d in zip(pointers, kinds, strict=True)]
-        apply(tensors, args, functor_at)
+        apply(tensors, launch, functor_at)
 
     return run
 
@@ -123,7 +123,7 @@ def _bind_strided(kernel: KernelInfo) -> Run:
                 pointers_of(args, data_at), kinds, all_strides, strict=True
             )
         ]
-        apply(tensors, args, functor_at)
+        apply(tensors, launch, functor_at)
 
     return run
 
@@ -152,15 +152,15 @@ def _casting_applier(functor: Functor) -> Apply:
     apply, inputs, result = _applier(functor), functor.inputs, functor.result
     copies = functor.operation.copies
 
-    def run(tensors: Sequence[Tensor], args: bytes, at: int) -> object:
+    def run(tensors: Sequence[Tensor], launch: Launch, at: int) -> object:
         out, *values = tensors
         if copies and inputs[0] == out.dtype:
             return out.copy_(values[0])
         values = [v if v.dtype == d else v.to(d) for v, d in zip(values, inputs, strict=True)]
         if out.dtype == result:
-            return apply([out, *values], args, at)
+            return apply([out, *values], launch, at)
         converted = torch.empty(out.shape, dtype=result)
-        apply([converted, *values], args, at)
+        apply([converted, *values], launch, at)
         return out.copy_(converted)
 
     return run
@@ -172,19 +172,25 @@ def _applier(functor: Functor) -> Apply:
     state: Callable[[bytes, int], tuple[Any, ...]] = read or _no_state
     widens = not operation.exact and any(kind in OPMATH for kind in functor.inputs)
 
-    def fill(tensors: Sequence[Tensor], args: bytes, at: int) -> object:
-        return tensors[0].fill_(state(args, at)[0])
+    def fill(tensors: Sequence[Tensor], launch: Launch, at: int) -> object:
+        return tensors[0].fill_(state(launch.args, at)[0])
 
-    def widened(tensors: Sequence[Tensor], args: bytes, at: int) -> object:
+    def widened(tensors: Sequence[Tensor], launch: Launch, at: int) -> object:
         values = [v.to(OPMATH.get(v.dtype, v.dtype)) for v in tensors[1:]]
-        return tensors[0].copy_(compute(*values, *state(args, at)))
+        return tensors[0].copy_(compute(*values, *state(launch.args, at)))
 
-    def direct(tensors: Sequence[Tensor], args: bytes, at: int) -> object:
-        return compute(*tensors[1:], *state(args, at), out=tensors[0])
+    def direct(tensors: Sequence[Tensor], launch: Launch, at: int) -> object:
+        return compute(*tensors[1:], *state(launch.args, at), out=tensors[0])
 
-    def general(tensors: Sequence[Tensor], args: bytes, at: int) -> object:
-        return tensors[0].copy_(compute(*tensors[1:], *state(args, at)))
+    def general(tensors: Sequence[Tensor], launch: Launch, at: int) -> object:
+        return tensors[0].copy_(compute(*tensors[1:], *state(launch.args, at)))
 
+    def with_memory(tensors: Sequence[Tensor], launch: Launch, at: int) -> object:
+        values = compute(launch.memory, *tensors[1:], *state(launch.args, at))
+        return tensors[0].copy_(values)
+
+    if operation.memory:
+        return with_memory
     if not functor.inputs:
         return fill
     if widens:

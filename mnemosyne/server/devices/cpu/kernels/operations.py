@@ -16,6 +16,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from . import Memory
+
 Compute = Callable[..., Tensor]
 
 
@@ -24,11 +26,12 @@ class Operation:
     """``compute(*inputs, *state)`` gives the result.
 
     ``state`` says what the functor holds, one letter a value: m (opmath type of the scalars),
-    t (their own type), i (int), q (long), b (bool). ``result`` is the dtype of the result, or the
-    number of the input that has it, or the complex type of such parts. ``out``: compute takes the
-    result's tensor as ``out=``. ``exact``: it moves or compares values, so that 16-bit floats need
+    t (their own type), i (int), q (long, pointer), b (bool). ``result`` is the dtype of the result,
+    or the number of the input that has it, or the complex type of such parts. ``out``: compute
+    takes the result's tensor as ``out=``. ``exact``: it moves or compares values, so that 16-bit floats need
     no wider type. ``copies``: the result is the input. ``takes``: only lambdas of so many inputs.
-    ``scalar``: the input whose type the state's letters mean.
+    ``scalar``: the input whose type the state's letters mean. ``memory``: the state has pointers;
+    compute takes the session's memory first.
     """
 
     compute: Compute
@@ -39,6 +42,7 @@ class Operation:
     copies: bool = False
     takes: int = 0
     scalar: int = 0
+    memory: bool = False
 
 
 #: at::opmath_type of the types that have another one.
@@ -145,6 +149,23 @@ def _floor_quotient(x: Tensor, divisor: float, inverse: float) -> Tensor:
     return torch.where(quotient != 0, floor, torch.copysign(torch.zeros_like(x), x * inverse))
 
 
+def _masked_scatter(memory: Memory, x: Tensor, mask: Tensor, before: Tensor, source: int) -> Tensor:
+    """``before``: how many elements of the source go to earlier places."""
+    which = before[mask]
+    if not len(which):
+        return x
+    elements = memory.view(source, x.dtype, (int(which.max()) + 1,), (1,))
+    return x.masked_scatter(mask, elements[which])
+
+
+def _unscale(memory: Memory, x: Tensor, found_infinite: int, inverse_scale: int) -> Tensor:
+    """Multiplies gradients, and says in ``found_infinite`` that one of them is not finite."""
+    if not bool(x.isfinite().all()):
+        memory.view(found_infinite, torch.float32, (1,), (1,)).fill_(1)
+    inverse = memory.view(inverse_scale, torch.float32, (1,), (1,)).item()
+    return x if inverse == 1 else x.to(OPMATH.get(x.dtype, x.dtype)) * inverse
+
+
 def _angle(x: Tensor) -> Tensor:
     turned = torch.where(x < 0, math.pi, 0.0).to(x.dtype)
     return torch.where(x.isnan(), x, turned)
@@ -166,6 +187,7 @@ CLASSES: dict[str, tuple[int, Operation]] = {
     "BitwiseAndFunctor": (2, _exact(torch.bitwise_and)),
     "BitwiseOrFunctor": (2, _exact(torch.bitwise_or)),
     "BitwiseXorFunctor": (2, _exact(torch.bitwise_xor)),
+    "ConvertToFloat8E4M3fnOp": (1, _copy(torch.float8_e4m3fn)),
     "CompareFunctor": (2, _truth(_compare, "i")),
     "CompareEqFunctor": (2, _truth(_equal, "i")),
 }
@@ -208,9 +230,14 @@ MATH: dict[str, Operation | tuple[Operation, ...]] = {
     "clamp": Operation(torch.clamp, "tt", out=True, exact=True),
     "clamp_min": Operation(torch.clamp_min, "t", out=True, exact=True),
     "clamp_max": Operation(torch.clamp_max, "t", out=True, exact=True),
+    "launch_masked_scatter_kernel": Operation(_masked_scatter, "q", memory=True),
+    "_amp_non_finite_check_and_unscale_cuda_": Operation(_unscale, "qq", memory=True),
     "lerp_scalar": Operation(torch.lerp, "m", out=True),
     "lerp_tensor": Operation(torch.lerp, out=True),
     "addcmul": Operation(lambda a, b, c, alpha: a + alpha * (b * c), "m"),
+    "addcmul_cuda_scalar_tensor2_kernel": Operation(
+        lambda a, b, alpha, c: a + alpha * (b * c), "mm"
+    ),
     "addcdiv": Operation(lambda a, b, c, alpha: a + alpha * (b / c), "m"),
     "pow_scalar_tensor_impl": Operation(lambda x, base: torch.pow(base, x), "t"),
     "pow_tensor_tensor": Operation(torch.pow, out=True),

@@ -1,14 +1,15 @@
-"""Kernels that compute elements from their index: arange, linspace.
+"""Kernels that compute elements from their index: arange, linspace, logspace.
 
 The result's dtype is not part of the name; it follows from which branch of PyTorch's dispatch the
-lambda lies in (AT_DISPATCH_ALL_TYPES_AND2 and its like list types in a fixed order), and the size of
-the captured values must agree.
+lambda lies in (AT_DISPATCH_ALL_TYPES_AND2 and its like list types in a fixed order), and the size
+of the captured values must agree.
 """
 
 from __future__ import annotations
 
 import re
 import struct
+from typing import Any
 
 import torch
 
@@ -72,24 +73,53 @@ def _arange(kernel: KernelInfo, functor: str) -> Run:
 
 def _linspace(kernel: KernelInfo, functor: str) -> Run:
     """[start, end, steps, step, halfway]: from the start up to halfway, then from the end."""
-    if lambda_numbers(functor)[0] != 2:
-        raise UnsupportedKernel("linspace of integers is not implemented")
-    kind = _dispatched(functor, _FLOATING)
-    if kind.is_complex or kind in _HALVES:
-        raise UnsupportedKernel(f"linspace of {kind} is not implemented")
-    fields = _captured(kernel, [kind, kind, torch.int64, kind, torch.int64])
+    kind, step = _spaced(functor)
+    fields = _captured(kernel, [kind, kind, torch.int64, step, torch.int64])
     header = _count_and_pointer(kernel)
 
     def run(launch: Launch) -> None:
         n, pointer = header.unpack_from(launch.args)
-        start, end, steps, step, halfway = (scalar(launch.args, *field) for field in fields)
-        index = torch.arange(n, dtype=kind)
-        rising = index.mul(step).add_(start)
-        falling = end - (steps - 1 - index) * step
-        values = torch.where(torch.arange(n) < halfway, rising, falling)
+        values = _spread(n, _wide(kind), *(scalar(launch.args, *field) for field in fields))
         launch.memory.view(pointer, kind, (n,), (1,)).copy_(values)
 
     return run
+
+
+def _logspace(kernel: KernelInfo, functor: str) -> Run:
+    """[start, end, base, steps, step, halfway]: powers of the base."""
+    kind, step = _spaced(functor)
+    fields = _captured(kernel, [kind, kind, step, torch.int64, step, torch.int64])
+    header = _count_and_pointer(kernel)
+
+    def run(launch: Launch) -> None:
+        n, pointer = header.unpack_from(launch.args)
+        start, end, base, *rest = (scalar(launch.args, *field) for field in fields)
+        values = torch.pow(base, _spread(n, _wide(kind), start, end, *rest))
+        launch.memory.view(pointer, kind, (n,), (1,)).copy_(values)
+
+    return run
+
+
+def _spaced(functor: str) -> tuple[torch.dtype, torch.dtype]:
+    """The types of elements and of the step, which is a float between integers."""
+    if lambda_numbers(functor)[0] == 1:
+        return _dispatched(functor, _INTEGRAL), torch.float32
+    kind = _dispatched(functor, _FLOATING)
+    if kind.is_complex:
+        raise UnsupportedKernel(f"a range of {kind} is not implemented")
+    return kind, kind
+
+
+def _wide(kind: torch.dtype) -> torch.dtype:
+    return torch.float64 if kind == torch.float64 else torch.float32
+
+
+def _spread(n: int, kind: torch.dtype, *captured: Any) -> torch.Tensor:
+    start, end, steps, step, halfway = captured
+    index = torch.arange(n, dtype=kind)
+    rising = index.mul(step).add_(start)
+    falling = end - (steps - 1 - index) * step
+    return torch.where(torch.arange(n) < halfway, rising, falling)
 
 
 def _dispatched(functor: str, kinds: tuple[torch.dtype, ...]) -> torch.dtype:
@@ -100,6 +130,11 @@ def _dispatched(functor: str, kinds: tuple[torch.dtype, ...]) -> torch.dtype:
     return kinds[number - 1]
 
 
-_RANGES = {"arange_cuda_out": _arange, "linspace_cuda_out": _linspace}
+_RANGES = {
+    "arange_cuda_out": _arange,
+    "range_cuda_out": _arange,
+    "linspace_cuda_out": _linspace,
+    "logspace_cuda_out": _logspace,
+}
 
 FAMILY: Family = [(re.compile(r"\belementwise_kernel_with_index<"), _bind)]
