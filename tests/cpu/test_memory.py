@@ -48,10 +48,9 @@ print(torch.cuda.mem_get_info()[0] >= free - (32 << 20))
 
 def test_new_memory_of_another_client_is_clean(own_server) -> None:
     server = own_server("--clients", "1")
-    fill = "import torch; x = torch.full((8 << 20,), 7, dtype=torch.uint8, device='cuda'); torch.cuda.synchronize()"
-    look = "import torch; print(torch.empty(8 << 20, dtype=torch.uint8, device='cuda').cpu().sum().item())"
-    server.output(fill)
-    assert server.output(look) == "0"
+    made = "import torch; x = torch.{}, dtype=torch.uint8, device='cuda'); print(x.cpu().sum().item())"
+    assert server.output(made.format("full((8 << 20,), 7")) == str(7 * (8 << 20))
+    assert server.output(made.format("empty((8 << 20,)")) == "0"
 
 
 def test_events_tell_the_time_between_them(server: Server) -> None:
@@ -73,6 +72,7 @@ def test_a_bad_launch_is_reported_at_the_call(server: Server) -> None:
 import ctypes, torch
 torch.zeros(1, device="cuda")
 runtime = ctypes.CDLL(None)
-print(runtime.cudaFree(ctypes.c_void_p(0x1234)), runtime.cudaStreamSynchronize(ctypes.c_void_p(0x999)))
+bad_free = runtime.cudaFree(ctypes.c_void_p(0x1234))
+print(bad_free, runtime.cudaStreamSynchronize(ctypes.c_void_p(0x999)))
 """
     assert server.output(code) == "1 400"

@@ -47,9 +47,8 @@ def without_server(*command: str, preload: bool = True) -> subprocess.CompletedP
 
 
 def test_without_a_server_cuda_is_not_available_and_one_line_says_how_to_start_one() -> None:
-    done = without_server(
-        sys.executable, "-c", "import torch; print(torch.cuda.is_available(), torch.cuda.device_count())"
-    )
+    code = "import torch; print(torch.cuda.is_available(), torch.cuda.device_count())"
+    done = without_server(sys.executable, "-c", code)
     assert done.stdout == "False 0\n"
     lines = done.stderr.splitlines()
     assert len(lines) == 1
@@ -70,7 +69,9 @@ CPU_ONLY = "import torch; torch.manual_seed(0); print(torch.randn(3) @ torch.ran
     ],
     ids=["ls", "git", "gcc", "torch on the CPU"],
 )
-def test_programs_without_cuda_print_what_they_print_without_the_library(command: tuple[str, ...]) -> None:
+def test_programs_without_cuda_print_what_they_print_without_the_library(
+    command: tuple[str, ...],
+) -> None:
     plain = without_server(*command, preload=False)
     preloaded = without_server(*command)
     assert (plain.returncode, plain.stdout, plain.stderr) == (
@@ -202,7 +203,8 @@ def work(n):
     stream.synchronize()
     results.append(x.mean().item() == 200 * n)
 def wait(): event.synchronize(); results.append(True)
-threads = [threading.Thread(target=work, args=(n,)) for n in (1, 2, 3)] + [threading.Thread(target=wait)]
+threads = [threading.Thread(target=work, args=(n,)) for n in (1, 2, 3)]
+threads.append(threading.Thread(target=wait))
 [t.start() for t in threads]; [t.join() for t in threads]
 print(results)
 """

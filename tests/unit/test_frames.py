@@ -41,7 +41,9 @@ def test_what_is_encoded_comes_back(frame: tuple[Message, list[Any]]) -> None:
 
 
 @given(frames(), st.data())
-def test_a_truncated_frame_is_refused(frame: tuple[Message, list[Any]], data: st.DataObject) -> None:
+def test_a_truncated_frame_is_refused(
+    frame: tuple[Message, list[Any]], data: st.DataObject
+) -> None:
     encoded = encode(frame[0], *frame[1])
     cut = data.draw(st.integers(0, len(encoded) - 1))
     with pytest.raises(ProtocolError):
