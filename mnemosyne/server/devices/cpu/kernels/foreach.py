@@ -199,7 +199,7 @@ def _bind_unscale(kernel: KernelInfo) -> Run:
     gradients = _X(functor)
 
     def run(launch: Launch) -> None:
-        captured = unpack(launch.args)[2]
+        (captured,) = unpack(launch.args)
         found, factor = (int.from_bytes(captured[at : at + 8], "little") for at in (0, 8))
         view = launch.memory.view
         scale = view(factor, torch.float32, (), ()).item()
