@@ -41,7 +41,10 @@ def encode(message: Message, *values: Any) -> bytes:
 
 
 def encode_reply(status: int, *outputs: Any) -> bytes:
-    """A reply: ``[status, *outputs]``; outputs are left out when the status is not zero."""
+    """A reply: ``[status, *outputs]``.
+
+    When the status is not zero the outputs are left out; one text may stand there, which says why.
+    """
     packed: bytes = msgpack.packb([status, *outputs])
     return packed
 

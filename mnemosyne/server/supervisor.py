@@ -289,6 +289,8 @@ class Supervisor:
             peer.refuse(reason)
         for client in list(self._clients.values()):
             _native.mark_dead(client.channel, reason)
+            if client.state is State.OPENING:
+                client.peer.refuse(reason)
             self._release(client)
 
     async def stop(self, reason: str) -> None:

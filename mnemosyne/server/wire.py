@@ -101,24 +101,37 @@ class Wire:
         if sent < len(data):
             self._unsent.appendleft((data[sent:], []))
 
+    def drain(self) -> None:
+        """Takes what a peer that is gone had sent before."""
+        while self._read():
+            pass
+
     def _readable(self) -> None:
+        self._read()
+
+    def _read(self) -> bool:
+        """Takes some bytes; False when there were none."""
+        if not self.open:
+            return False
         try:
             data, fds, _, _ = socket.recv_fds(
                 self._socket, _READ_BYTES, _FDS_PER_SEND, socket.MSG_CMSG_CLOEXEC
             )
         except BlockingIOError:
-            return
+            return False
         except OSError:
-            return self._end(None)
+            self._end(None)
+            return False
         self._fds.extend(fds)
-        if not data:
-            return self._end(None)
         try:
             self._take(data)
         except ProtocolError as error:
             self._end(error)
+        return self.open
 
     def _take(self, data: bytes) -> None:
+        if not data:
+            return self._end(None)
         if self._fds and not self._trusted:
             raise ProtocolError("file descriptors that nobody asked for")
         for message in self._reader.feed(data):

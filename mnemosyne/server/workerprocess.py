@@ -74,6 +74,7 @@ class WorkerProcess:
     def _exited(self) -> None:
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
+        self._wire.drain()  # what it said of its sessions counts
         self._wire.close()
         self.gone.set()
         self._died(self._process.wait())

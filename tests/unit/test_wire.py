@@ -121,6 +121,21 @@ def test_a_client_may_send_neither_file_descriptors_nor_long_messages() -> None:
         assert isinstance(error, ProtocolError)
 
 
+def test_what_a_peer_said_before_it_went_is_not_lost() -> None:
+    left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    sent, got = [ChunkGone(n, 0) for n in range(10_000)], []
+
+    async def run() -> None:
+        wire = Wire(right, lambda message, fds: got.append(message), lambda error: None)
+        left.sendall(b"".join(map(encode, sent)))
+        left.close()
+        wire.drain()
+        assert not wire.open
+
+    asyncio.run(run())
+    assert got == sent
+
+
 def test_the_end_of_the_peer_is_told_once_and_later() -> None:
     async def scene(wire: Wire, _: socket.socket, got: list[object]) -> None:
         wire.close()

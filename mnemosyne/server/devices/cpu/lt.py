@@ -9,10 +9,11 @@ Source: cublasLt.h (attributes, epilogues).
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgpack
 import torch
 
 from mnemosyne.protocol import ProtocolError
@@ -96,8 +97,26 @@ class _Plan:
     extra: Extra
 
 
-def _plan(desc: list[Any], layouts: list[list[Any]]) -> _Plan:
+_plans: dict[bytes, _Plan] = {}  # by content; a training step asks for the same few again
+_MAX_PLANS = 4096
+
+
+def _plan(desc: list[Any], *layouts: list[Any]) -> _Plan:
+    """Raises CallError for a product that cannot be computed, ProtocolError for bad values."""
+    key: bytes = msgpack.packb((desc, layouts))
+    plan = _plans.get(key)
+    if plan is None:
+        plan = _read_plan(desc, layouts)
+        if len(_plans) >= _MAX_PLANS:
+            _plans.clear()
+        _plans[key] = plan
+    return plan
+
+
+def _read_plan(desc: list[Any], layouts: Sequence[list[Any]]) -> _Plan:
     compute, scale_type, attributes = _shape(desc, 3)
+    if type(compute) is not int or type(scale_type) is not int:
+        raise ProtocolError("lt_matmul: desc is not [compute type, scale type, attributes]")
     known = _attributes(attributes, _DESC, _HINTS)
     a, b, c, d = (_operand(layout) for layout in layouts)
     types = types_of(layouts[0][0], layouts[1][0], layouts[3][0], compute)
@@ -177,7 +196,7 @@ def _matmul(
     layout_d: list[Any], algo: bytes, workspace: int, workspace_bytes: int,
 ) -> Outputs:  # fmt: skip
     s.check_stream(stream)
-    plan = _plan(desc, [layout_a, layout_b, layout_c, layout_d])
+    plan = _plan(desc, layout_a, layout_b, layout_c, layout_d)
     if plan.d.rows == 0 or plan.d.columns == 0 or plan.d.batch == 0:
         return None
     batched = plan.d.batch > 1
@@ -195,7 +214,7 @@ def _heuristic(
     layout_d: list[Any], preference: list[Any], requested: int,
 ) -> Outputs:  # fmt: skip
     """One algorithm, of no choice and without a workspace, where the product can be computed."""
-    _plan(desc, [layout_a, layout_b, layout_c, layout_d])
+    _plan(desc, layout_a, layout_b, layout_c, layout_d)
     return ([[bytes(_ALGO_BYTES), 0, 1.0]],)
 
 
