@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import product
 
 import torch
 import torch.nn.functional as F
@@ -98,6 +100,25 @@ _LINEAR: list[Operation] = [
     lambda x: F.interpolate(x[0], scale_factor=1.7, mode="linear"),
     lambda x: F.interpolate(x[0], size=4, mode="linear", align_corners=True),
 ]
+_SAMPLING = ("bilinear", "nearest")
+_BORDERS = ("zeros", "border", "reflection")
+_CUBIC: list[Operation] = [
+    lambda x: F.interpolate(x, scale_factor=2, mode="bicubic"),
+    lambda x: F.interpolate(x, size=(4, 23), mode="bicubic", align_corners=True),
+    lambda x: F.interpolate(x[None], size=(2, 7, 23), mode="trilinear"),
+    lambda x: F.interpolate(x[None], size=(5, 7, 3), mode="trilinear", align_corners=True),
+]
+
+
+def _grid_sample(device: torch.device) -> Tensors:
+    results: list[torch.Tensor] = []
+    for dims, (mode, padding) in product((2, 3), product(_SAMPLING, _BORDERS)):
+        image = _image(device, 2, 3, *(5, 6, 7)[:dims])
+        grid = _image(device, 2, *(4, 5, 3)[:dims], dims) * 0.7
+        options = {"mode": mode, "padding_mode": padding, "align_corners": dims == 3}
+        results += _with_gradient(partial(F.grid_sample, grid=grid, **options), image)
+        results += _with_gradient(partial(F.grid_sample, image, **options), grid)
+    return results
 
 
 def _fold(device: torch.device) -> Tensors:
@@ -133,5 +154,7 @@ CASES: dict[str, Case] = {
     "nearest_last": lambda device: _channels_last(device, _NEAREST[:3], 2, 5, 9, 10),
     "linear": lambda device: _run(device, _LINEAR, 2, 3, 9, 10, small=False),
     "linear_last": lambda device: _channels_last(device, _LINEAR[:4], 2, 5, 9, 10),
+    "cubic": lambda device: _run(device, _CUBIC, 2, 3, 9, 10, small=False),
+    "grid_sample": _grid_sample,
     "pool1d": _pool1d,
 }

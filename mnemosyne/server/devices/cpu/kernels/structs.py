@@ -126,9 +126,11 @@ def read_tensor_info(data: bytes, offset: int, index_bytes: int) -> TensorInfo:
     return TensorInfo(pointer, sizes, strides)
 
 
-def check_tensor_infos(kernel: KernelInfo, count: int, index_bytes: int) -> tuple[int, ...]:
-    """The offsets of a kernel's first arguments, which must all have the size of a TensorInfo."""
-    size = tensor_info_size(index_bytes)
-    if any(found != size for _, found in kernel.params[:count]):
-        raise UnsupportedKernel(f"a TensorInfo of {size} bytes expected: {kernel.params[:count]}")
-    return tuple(offset for offset, _ in kernel.params[:count])
+def check_tensor_infos(
+    kernel: KernelInfo, count: int, index_bytes: int, first: int = 0
+) -> tuple[int, ...]:
+    """The offsets of arguments from the first on, which must all have the size of a TensorInfo."""
+    size, params = tensor_info_size(index_bytes), kernel.params[first : first + count]
+    if len(params) != count or any(found != size for _, found in params):
+        raise UnsupportedKernel(f"{count} TensorInfos of {size} bytes expected: {params}")
+    return tuple(offset for offset, _ in params)
