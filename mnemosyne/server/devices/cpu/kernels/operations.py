@@ -86,9 +86,9 @@ _EXACT_UNARY = {
 }  # fmt: skip
 
 _BINARY = {
-    "atan2": torch.atan2, "fmod": torch.fmod, "hypot": torch.hypot, "logaddexp": torch.logaddexp,
-    "nextafter": torch.nextafter, "remainder": torch.remainder, "xlogy": torch.xlogy,
-    "xlog1py": torch.special.xlog1py, "ldexp": torch.ldexp,
+    "atan2": torch.atan2, "hypot": torch.hypot, "logaddexp": torch.logaddexp,
+    "nextafter": torch.nextafter, "xlogy": torch.xlogy, "xlog1py": torch.special.xlog1py,
+    "ldexp": torch.ldexp,
 }  # fmt: skip
 
 _EXACT_BINARY = {
@@ -137,6 +137,17 @@ def _add(a: Tensor, b: Tensor, alpha: Any, **out: Tensor) -> Tensor:
 def _rounded(x: Tensor, power: float, negative: bool) -> Tensor:
     """round() to decimals: ``power`` is 10 to their absolute value."""
     return torch.round(x / power) * power if negative else torch.round(x * power) / power
+
+
+def _dividing(compute: Compute) -> Operation:
+    """A quotient or remainder: that of integers by zero is anything on a GPU, but no error."""
+
+    def divide(a: Tensor, b: Tensor) -> Tensor:
+        if b.dtype.is_floating_point or bool(b.all()):
+            return compute(a, b)
+        return torch.where(b == 0, -1, compute(a, torch.where(b == 0, 1, b)))
+
+    return Operation(divide, takes=2)
 
 
 def _floor_quotient(x: Tensor, divisor: float, inverse: float) -> Tensor:
@@ -211,12 +222,14 @@ MATH: dict[str, Operation | tuple[Operation, ...]] = {
     "angle": Operation(_angle),
     "polar": Operation(torch.polar, result="complex"),
     "complex": Operation(torch.complex, result="complex"),
+    "fmod": _dividing(torch.fmod),
+    "remainder": _dividing(torch.remainder),
     "div_trunc": (
-        Operation(lambda a, b: torch.div(a, b, rounding_mode="trunc"), takes=2),
+        _dividing(lambda a, b: torch.div(a, b, rounding_mode="trunc")),
         Operation(lambda x, inverse: torch.trunc(x * inverse), "m", takes=1),
     ),
     "div_floor": (
-        Operation(lambda a, b: torch.div(a, b, rounding_mode="floor"), takes=2),
+        _dividing(lambda a, b: torch.div(a, b, rounding_mode="floor")),
         Operation(_floor_quotient, "mm", takes=1),
     ),
     "logaddexp2": Operation(lambda a, b, inverse: torch.logaddexp2(a, b), "m"),
