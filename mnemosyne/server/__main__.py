@@ -31,10 +31,18 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 def main(
     clients: Annotated[int, typer.Option(help="How many programs may run at once.")],
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or null.")] = "auto",
-    gpu: Annotated[str, typer.Option(help="Index or UUID of the GPU that clients see.")] = "",
-    socket: Annotated[str, typer.Option(help="Path of the Unix socket.")] = "",
-    memory_per_client: Annotated[str, typer.Option(help="Device memory, such as 4GiB.")] = "",
-    cpu_threads: Annotated[int, typer.Option(help="Threads of the CPU device.")] = 0,
+    gpu: Annotated[
+        str, typer.Option(help="Index or UUID of the GPU that clients see.", show_default="first")
+    ] = "",
+    socket: Annotated[
+        str, typer.Option(help="Path of the socket.", show_default="$MNEMOSYNE_SOCKET, or see docs")
+    ] = "",
+    memory_per_client: Annotated[
+        str, typer.Option(help="Device memory, such as 4GiB.", show_default="an equal share")
+    ] = "",
+    cpu_threads: Annotated[
+        int, typer.Option(help="Threads of the CPU device.", show_default="half of the CPUs")
+    ] = 0,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Lets several PyTorch programs share one device."""

@@ -39,11 +39,14 @@ _BLAS = {
 
 
 class Runner:
-    """``publish`` sends journal entries; ``broken`` is told when the client broke the protocol."""
+    """Owns ``lane`` and ``event``, the eventfd that it notifies.
+
+    ``publish`` sends journal entries; ``broken`` is told when the client broke the protocol.
+    """
 
     def __init__(
-        self, session: Session, handlers: Handlers, channel: int, executor: Executor,
-        publish: Callable[[Entries], None], broken: Callable[[str], None],
+        self, session: Session, handlers: Handlers, lane: _native.Lane, event: int,
+        executor: Executor, publish: Callable[[Entries], None], broken: Callable[[str], None],
     ) -> None:  # fmt: skip
         self.session = session
         self._handlers = handlers
@@ -51,8 +54,8 @@ class Runner:
         self._publish = publish
         self._broken = broken
         self._loop = asyncio.get_running_loop()
-        self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._lane = _native.Lane(channel, self._event)
+        self._event = event
+        self._lane = lane
         self._frames: deque[tuple[int, bytes]] = deque()
         self._count = 0  # frames executed
         self._deferred = False

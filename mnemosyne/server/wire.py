@@ -81,7 +81,7 @@ class Wire:
     def _writable(self) -> None:
         try:
             while self._unsent:
-                self._send_some(*self._unsent.popleft())
+                self._send_some()
         except BlockingIOError:
             self._loop.add_writer(self._socket.fileno(), self._writable)
             return
@@ -90,12 +90,10 @@ class Wire:
             return
         self._loop.remove_writer(self._socket.fileno())
 
-    def _send_some(self, data: bytes, fds: list[int]) -> None:
-        try:
-            sent = socket.send_fds(self._socket, [data], fds) if fds else self._socket.send(data)
-        except BlockingIOError:
-            self._unsent.appendleft((data, fds))
-            raise
+    def _send_some(self) -> None:
+        data, fds = self._unsent[0]
+        sent = socket.send_fds(self._socket, [data], fds) if fds else self._socket.send(data)
+        self._unsent.popleft()
         for fd in fds:
             os.close(fd)
         if sent < len(data):

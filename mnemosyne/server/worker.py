@@ -134,9 +134,12 @@ class Worker:
         )
         session = self._device.open(number, place, effects)
         self._device.restore(session, message.chunks, message.journal)
-        publish: Callable[[Entries], None] = partial(self._publish, number)
-        broken: Callable[[str], None] = partial(self._break, number)
-        runner = Runner(session, self._device.handlers, channel, self._executor, publish, broken)
+        event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        runner = Runner(
+            session, self._device.handlers, _native.Lane(channel, event), event, self._executor,
+            publish=lambda entries: self._publish(number, entries),
+            broken=lambda text: self._break(number, text),
+        )  # fmt: skip
         return _Served(runner, place, host)
 
     def _publish(self, number: int, entries: Entries) -> None:
