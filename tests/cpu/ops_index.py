@@ -106,6 +106,12 @@ def _scatter_reduce(device: torch.device) -> Tensors:
             results.append(x.scatter_reduce(0, which, values, how, include_self=False))
         results.append(x.scatter(0, which, 2, reduce="add"))
         results.append(x.scatter(0, which[:2], 2, reduce="multiply"))
+    for kind in (torch.bool, torch.complex64):
+        x, values = _values(device, 4, 6, kind=kind), _values(device, 9, 6, kind=kind)
+        results.append(x.scatter_add(0, _index(device, 4, 9, 6), values))
+        results.append(x.index_add(0, _index(device, 4, 9), values))
+    wide, many = _values(device, 7, 64), _index(device, 7, 30)
+    results.append(wide.scatter_add(0, many[:, None].expand(30, 64), _values(device, 30, 64)))
     return results
 
 
@@ -139,6 +145,8 @@ def _cat_shapes(device: torch.device) -> Tensors:
         torch.cat([x[..., 1:], x[..., :2]], -1),
         torch.cat([x.permute(1, 0, 2, 3), x.permute(1, 0, 2, 3)], 1, out=out),
         torch.cat([x, x.double()], 0),
+        torch.cat([x.transpose(1, 2)] * 150, 2),
+        torch.cat([x, x.transpose(2, 3).contiguous().transpose(2, 3)] * 40, 1),
     ]
 
 

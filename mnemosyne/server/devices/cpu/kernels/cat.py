@@ -42,7 +42,7 @@ class Metadata:
 
     def __init__(self, batch: int, shapes: int) -> None:
         self._head = struct.Struct(f"<{batch}Q{batch}I{batch}I{batch}I{batch}?")
-        self._batch = batch
+        self._batch, self._count = batch, shapes
         self._shapes = -(-self._head.size // 4) * 4
         self.size = -(-(self._shapes + shapes * _SHAPE_BYTES) // 8) * 8
 
@@ -55,6 +55,8 @@ class Metadata:
 
     def strides(self, data: bytes, offset: int, number: int) -> Ints:
         """The strides of one input, in elements."""
+        if number >= self._count:
+            raise UnsupportedKernel("an input whose strides are not given")
         start = offset + self._shapes + number * _SHAPE_BYTES
         return _SIZES_AND_STRIDES.unpack_from(data, start)[_MAX_DIMS:]
 
