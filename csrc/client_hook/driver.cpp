@@ -1,4 +1,6 @@
 // The driver API's queries. There is one device and one context, which no client owns.
+#include <dlfcn.h>
+
 #include <cstring>
 
 #include "errors.h"
@@ -103,6 +105,18 @@ MNEMOSYNE_API int cuCtxSetCurrent(void* context) {
 MNEMOSYNE_API int cuCtxGetDevice(int* ordinal) {
   *ordinal = 0;
   return kSuccess;
+}
+
+// A library with a CUDA runtime of its own looks here for tables that no header describes. NVRTC
+// looks too, and does without.
+MNEMOSYNE_API int cuGetExportTable(const void** table, const void*) {
+  static bool said;
+  Dl_info caller;
+  *table = nullptr;
+  if (dladdr(__builtin_return_address(0), &caller) && !strstr(caller.dli_fname, "libnvrtc")) {
+    say_once(&said, "%s has a CUDA runtime of its own, which is not supported", caller.dli_fname);
+  }
+  return kSymbolNotFound;
 }
 
 MNEMOSYNE_API int cuLogsRegisterCallback(void*, void*, void** handle) {

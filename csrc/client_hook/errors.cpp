@@ -1,12 +1,12 @@
 #include "errors.h"
 
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
 
+#include "error_names.h"
 #include "session.h"
 
 namespace mnemosyne {
@@ -19,43 +19,11 @@ struct ThreadErrors {
 };
 thread_local ThreadErrors errors;
 
-struct Name {
-  int code;
-  const char* name;
-  const char* text;
-};
-// For programs without a libcudart of their own to ask.
-constexpr Name kNames[] = {
-    {kSuccess, "cudaSuccess", "no error"},
-    {kInvalidValue, "cudaErrorInvalidValue", "invalid argument"},
-    {kOutOfMemory, "cudaErrorMemoryAllocation", "out of memory"},
-    {kInitializationError, "cudaErrorInitializationError", "initialization error"},
-    {kCudartUnloading, "cudaErrorCudartUnloading", "driver shutting down"},
-    {kInvalidConfiguration, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
-    {kDevicesUnavailable, "cudaErrorDevicesUnavailable", "the device is busy or unavailable"},
-    {kInvalidDeviceFunction, "cudaErrorInvalidDeviceFunction", "invalid device function"},
-    {kNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
-    {kInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
-    {kInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
-    {kSymbolNotFound, "cudaErrorSymbolNotFound", "named symbol not found"},
-    {kNotReady, "cudaErrorNotReady", "device not ready"},
-    {kNotSupported, "cudaErrorNotSupported", "operation not supported"},
-    {kUnknown, "cudaErrorUnknown", "unknown error"},
-};
-
-const Name* find_name(int code) {
-  for (const Name& name : kNames) {
+const ErrorName* find_name(int code) {
+  for (const ErrorName& name : kErrorNames) {
     if (name.code == code) return &name;
   }
   return nullptr;
-}
-
-using Describe = const char* (*)(cudaError_t);
-
-// The program's own libcudart has the vendor's wording for every code.
-const char* ask_cudart(const char* function, cudaError_t code) {
-  auto describe = reinterpret_cast<Describe>(dlsym(RTLD_NEXT, function));
-  return describe ? describe(code) : nullptr;
 }
 
 }  // namespace
@@ -116,26 +84,22 @@ MNEMOSYNE_API cudaError_t cudaPeekAtLastError() {
 
 MNEMOSYNE_API const char* cudaGetErrorString(cudaError_t code) {
   if (code != kSuccess && code == errors.detailed) return errors.detail;
-  const char* text = ask_cudart("cudaGetErrorString", code);
-  if (text) return text;
-  const Name* name = find_name(code);
+  const ErrorName* name = find_name(code);
   return name ? name->text : "unrecognized error code";
 }
 
 MNEMOSYNE_API const char* cudaGetErrorName(cudaError_t code) {
-  const char* text = ask_cudart("cudaGetErrorName", code);
-  if (text) return text;
-  const Name* name = find_name(code);
+  const ErrorName* name = find_name(code);
   return name ? name->name : "unrecognized error code";
 }
 
+// The driver's codes are the runtime's, as far as this library gives them out.
 MNEMOSYNE_API int cuGetErrorString(int code, const char** text) {
   *text = cudaGetErrorString(code);
   return kSuccess;
 }
 
 MNEMOSYNE_API int cuGetErrorName(int code, const char** text) {
-  const Name* name = find_name(code);
-  *text = name ? name->name : "CUDA_ERROR_UNKNOWN";
+  *text = cudaGetErrorName(code);
   return kSuccess;
 }

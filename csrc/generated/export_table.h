@@ -48,6 +48,7 @@ extern "C" void cuFuncSetAttribute();
 extern "C" void cuFuncSetCacheConfig();
 extern "C" void cuGetErrorName();
 extern "C" void cuGetErrorString();
+extern "C" void cuGetExportTable();
 extern "C" void cuGetProcAddress();
 extern "C" void cuGetProcAddress_v2();
 extern "C" void cuGreenCtxCreate();
@@ -878,6 +879,7 @@ static const Export kExports[] = {
     {"cuFuncSetCacheConfig", reinterpret_cast<void*>(&cuFuncSetCacheConfig)},
     {"cuGetErrorName", reinterpret_cast<void*>(&cuGetErrorName)},
     {"cuGetErrorString", reinterpret_cast<void*>(&cuGetErrorString)},
+    {"cuGetExportTable", reinterpret_cast<void*>(&cuGetExportTable)},
     {"cuGetProcAddress", reinterpret_cast<void*>(&cuGetProcAddress)},
     {"cuGetProcAddress_v2", reinterpret_cast<void*>(&cuGetProcAddress_v2)},
     {"cuGreenCtxCreate", reinterpret_cast<void*>(&cuGreenCtxCreate)},

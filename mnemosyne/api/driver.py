@@ -24,6 +24,10 @@ BY_HAND = [
         "cuMemGetAddressRange_v2", "cuPointerGetAttribute",
     ),
     *handwritten(
+        "cuda", Mode.LOCAL, "undocumented tables are not offered; names the library that asks",
+        "cuGetExportTable",
+    ),
+    *handwritten(
         "cuda", Mode.LOCAL, "accepted; the driver's log is the server's, so nothing is delivered",
         "cuLogsRegisterCallback", "cuLogsUnregisterCallback",
     ),

@@ -48,9 +48,9 @@ print(torch.cuda.mem_get_info()[0] >= free - (32 << 20))
 
 def test_new_memory_of_another_client_is_clean(own_server) -> None:
     server = own_server("--clients", "1")
-    made = "import torch; x = torch.{}, dtype=torch.uint8, device='cuda'); print(x.cpu().sum().item())"
-    assert server.output(made.format("full((8 << 20,), 7")) == str(7 * (8 << 20))
-    assert server.output(made.format("empty((8 << 20,)")) == "0"
+    made = "import torch; x = torch.{}, dtype=torch.uint8, device='cuda'); print(x.cpu().sum())"
+    assert server.output(made.format("full((8 << 20,), 7")) == f"tensor({7 * (8 << 20)})"
+    assert server.output(made.format("empty((8 << 20,)")) == "tensor(0)"
 
 
 def test_events_tell_the_time_between_them(server: Server) -> None:
