@@ -121,6 +121,28 @@ def _grid_sample(device: torch.device) -> Tensors:
     return results
 
 
+_DEPTHWISE = (
+    {"padding": 1},
+    {"stride": 2, "padding": (1, 0)},
+    {"dilation": 2},
+    {"stride": (2, 3), "dilation": (1, 2), "padding": 2},
+)
+_FILTERS = ((3, 1, 3, 3), (6, 1, 5, 5), (3, 1, 1, 1), (3, 1, 2, 4))
+
+
+def _depthwise(device: torch.device) -> Tensors:
+    results: list[torch.Tensor] = []
+    bias = _image(device, 6)
+    with torch.backends.cudnn.flags(enabled=False):
+        for options, sizes in product(_DEPTHWISE, _FILTERS):
+            image, weight = _image(device, 2, 3, 9, 10), _image(device, *sizes)
+            call = partial(F.conv2d, groups=3, bias=bias[: sizes[0]], **options)
+            results += _with_gradient(partial(call, weight=weight), image)
+            results += _with_gradient(partial(call, image), weight)
+        results.append(F.conv2d(_image(device, 2, 3, 9, 10), _image(device, 3, 1, 3, 3), groups=3))
+    return results
+
+
 def _fold(device: torch.device) -> Tensors:
     return [
         *_with_gradient(lambda x: F.fold(x, (5, 6), 3, padding=1), _image(device, 2, 27, 30)),
@@ -156,5 +178,6 @@ CASES: dict[str, Case] = {
     "linear_last": lambda device: _channels_last(device, _LINEAR[:4], 2, 5, 9, 10),
     "cubic": lambda device: _run(device, _CUBIC, 2, 3, 9, 10, small=False),
     "grid_sample": _grid_sample,
+    "depthwise": _depthwise,
     "pool1d": _pool1d,
 }

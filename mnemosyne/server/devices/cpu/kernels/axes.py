@@ -1,7 +1,7 @@
 """Images whose result takes, along each dimension, elements by an index: padding and resizing.
 
 Forward is a selection along one dimension after another, backward the addition to the elements
-selected. It also reads a PackedTensorAccessor64: an address, then 64-bit sizes and strides.
+selected. It also reads a PackedTensorAccessor: an address, then sizes and strides.
 """
 
 from __future__ import annotations
@@ -39,15 +39,16 @@ def select_backward(grad: Tensor, indices: Sequence[Tensor], sizes: Sequence[int
 
 
 class Accessor:
-    """Reads PackedTensorAccessor64 of so many dimensions."""
+    """Reads a PackedTensorAccessor of so many dimensions, with indices of 4 or 8 bytes."""
 
-    def __init__(self, dims: int) -> None:
+    def __init__(self, dims: int, index_bytes: int = 8) -> None:
         self._dims = dims
-        self._struct = struct.Struct(f"<Q{2 * dims}q")
+        self._struct = struct.Struct(f"<Q{2 * dims}{'i' if index_bytes == 4 else 'q'}")
+        self.size = self._struct.size
 
     @staticmethod
     def of(size: int) -> Accessor:
-        """The reader of an argument of so many bytes."""
+        """The reader of a PackedTensorAccessor64 of so many bytes."""
         if size not in (56, 72, 88):
             raise UnsupportedKernel(f"an accessor of {size} bytes")
         return Accessor((size - 8) // 16)
