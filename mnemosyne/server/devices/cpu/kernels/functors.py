@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from . import UnsupportedKernel, activations, operations
+from . import UnsupportedKernel, activations, normalized, operations
 from .names import dtype, enclosing_function, lambda_numbers, lambda_parameters, template_arguments
 from .operations import CLASSES, MATH, OPMATH, Compute, Operation
 from .structs import CODES, align, scalar
@@ -28,8 +28,13 @@ Reader = Callable[[bytes, int], tuple[Any, ...]]
 
 _HOST_POINTER = 8
 _SUFFIX = re.compile(r"(_kernel)?(_cuda)?(_kernel)?$")
-_LAMBDAS = {**MATH, **activations.ACTIVATIONS}
-_NUMBERED = {**operations.NUMBERED, **activations.NUMBERED}
+_Choice = Operation | tuple[Operation, ...]
+_LAMBDAS: dict[str, _Choice] = {**MATH, **activations.ACTIVATIONS, **normalized.NORMALIZED}
+_NUMBERED: dict[str, tuple[int, Mapping[int, _Choice]]] = {
+    **operations.NUMBERED,
+    **activations.NUMBERED,
+    **normalized.NUMBERED,
+}
 _COMPLEX = {
     torch.float16: torch.complex32,
     torch.float32: torch.complex64,
@@ -118,7 +123,7 @@ def _operations(text: str, name: str) -> tuple[Operation, ...]:
     return tuple(operation for operation in found if operation.takes in (0, count))
 
 
-def _by_function(name: str) -> Operation | tuple[Operation, ...] | None:
+def _by_function(name: str) -> _Choice | None:
     return _LAMBDAS.get(name) or _LAMBDAS.get(_SUFFIX.sub("", name))
 
 
@@ -127,6 +132,8 @@ def _result(operation: Operation, inputs: Types, kind: torch.dtype) -> torch.dty
         return operation.result
     if operation.result == "complex":
         return _COMPLEX[kind]
+    if operation.result == "wide":
+        return OPMATH.get(kind, kind)
     return inputs[operation.result] if inputs and isinstance(operation.result, int) else kind
 
 

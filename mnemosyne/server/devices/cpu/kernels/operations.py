@@ -27,16 +27,16 @@ class Operation:
 
     ``state`` says what the functor holds, one letter a value: m (opmath type of the scalars),
     t (their own type), i (int), q (long, pointer), b (bool). ``result`` is the dtype of the result,
-    or the number of the input that has it, or the complex type of such parts. ``out``: compute
-    takes the result's tensor as ``out=``. ``exact``: it moves or compares values, so that 16-bit
-    floats need no wider type. ``copies``: the result is the input. ``takes``: only lambdas of so
-    many inputs. ``scalar``: the input whose type the state's letters mean. ``memory``: the state
-    has pointers; compute takes the session's memory first.
+    or the number of the input that has it, or the complex type of such parts, or their opmath type
+    (wide). ``out``: compute takes the result's tensor as ``out=``. ``exact``: it moves or compares
+    values, so that 16-bit floats need no wider type. ``copies``: the result is the input.
+    ``takes``: only lambdas of so many inputs. ``scalar``: the input whose type the state's letters
+    mean. ``memory``: the state has pointers; compute takes the session's memory first.
     """
 
     compute: Compute
     state: str = ""
-    result: torch.dtype | int | Literal["complex"] = 0
+    result: torch.dtype | int | Literal["complex", "wide"] = 0
     out: bool = False
     exact: bool = False
     copies: bool = False
