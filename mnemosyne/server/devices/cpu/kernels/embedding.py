@@ -12,8 +12,7 @@ from .names import dtype, template_arguments
 def _bind_feature_backward(kernel: KernelInfo) -> Run:
     """(indices[n], grad[n, stride], grad_weight[?, stride], int n, long stride, int padding)."""
     kind, _, index = (
-        dtype(t)
-        for t in template_arguments(kernel.demangled, "embedding_backward_feature_kernel")
+        dtype(t) for t in template_arguments(kernel.demangled, "embedding_backward_feature_kernel")
     )
     unpack = unpacker(kernel, "QQQiqi")
 
@@ -33,6 +32,4 @@ def _bind_feature_backward(kernel: KernelInfo) -> Run:
     return run
 
 
-FAMILY: Family = [
-    (re.compile(r"\bembedding_backward_feature_kernel<"), _bind_feature_backward)
-]
+FAMILY: Family = [(re.compile(r"\bembedding_backward_feature_kernel<"), _bind_feature_backward)]
