@@ -317,6 +317,51 @@ def _triangle_indices(device: torch.device) -> Tensors:
     ]
 
 
+def _single_elements(device: torch.device) -> Tensors:
+    x, one, zero = _values(device, 3), _index(device, 3, 1), _index(device, 1, 1)
+    row, square = _values(device, 1, 4), _values(device, 1, 1)
+    results = [
+        x[one],
+        x[one - 3],
+        _values(device, 3, 4)[one],
+        _values(device, 3, 4)[:, one],
+        square[zero, zero],
+        square[zero[None]],
+        x.gather(0, one),
+        square.gather(1, zero[None]),
+        row.gather(0, zero.expand(1, 4)),
+        row.gather(1, zero[None]),
+        x.scatter(0, one, x[:1]),
+        x.scatter(0, one, 2.5),
+        square.scatter_add(1, zero[None], square),
+        row.scatter(1, zero[None], square),
+        x.index_copy(0, one, x[:1]),
+        square.index_copy(0, zero, square + 1),
+        row.index_copy(1, zero, square),
+        x.index_fill(0, one, 7),
+        square.index_fill(1, zero, 7),
+        row.index_fill(0, zero, 7),
+        x.index_add(0, one, x[:1]),
+        square.index_add(1, zero, square),
+        x.index_select(0, one),
+        row.index_select(0, zero),
+        square.index_select(1, zero),
+        x.take(one),
+        x.put(one, x[:1]),
+        torch.tensor(3.0, device=device).index_select(0, zero),
+        torch.tensor(3.0, device=device).gather(0, zero[0]),
+        torch.tensor(3.0, device=device).index_add(0, zero[0], x[0]),
+        torch.tensor(3.0, device=device).take(zero),
+        torch.cat([square, square]),
+        square.flip(0, 1),
+        square.tril(-1),
+        square.roll(1, 0),
+    ]
+    y = x.clone()
+    y[one] = 5
+    return [*results, y]
+
+
 def _masked(device: torch.device) -> Tensors:
     x, mask = _values(device, 5, 6), _values(device, 5, 6, kind=torch.bool)
     torch._assert_async(torch.ones(1, device=device))
@@ -347,5 +392,6 @@ CASES: dict[str, Case] = {
     "index_add": _index_add,
     "take_put": _take_put,
     "moves": _moves,
+    "single_elements": _single_elements,
     "masked": _masked,
 }

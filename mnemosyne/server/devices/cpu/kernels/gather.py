@@ -144,9 +144,8 @@ class Walk:
 
     def __init__(self, sizes: Ints, strides: Ints, itemsize: int) -> None:
         self.strides = tuple(stride // itemsize for stride in strides)
-        self.sizes, self.dim = sizes, len(sizes)
-        if 0 in self.strides:
-            self.dim = self.strides.index(0)
+        still = (d for d, size in enumerate(sizes) if size != 1 and not strides[d])
+        self.sizes, self.dim = sizes, next(still, len(sizes))
         self.whole = self.dim < len(sizes)
 
     def along(self, strides: Ints, itemsize: int) -> tuple[Ints, Ints]:

@@ -68,7 +68,8 @@ class _Plan:
     def __init__(self, geometry: Geometry, table: int) -> None:
         self._geometry = geometry
         self._table, self._other = geometry.strides[table], geometry.strides[1 - table]
-        moves = [stride != 0 for stride in self._table]
+        # The stride of a dimension of size 1 may be anything.
+        moves = [s != 0 and n != 1 for s, n in zip(self._table, geometry.sizes, strict=True)]
         self._outer = [d for d, moved in enumerate(moves) if not moved]
         self._inner = [d for d, moved in enumerate(moves) if moved]
         if any(geometry.strides[2][d] for d in self._inner):
@@ -152,8 +153,8 @@ def _bind_fill(kernel: KernelInfo) -> Run:
 
 def _vector(walk: Walk, strides: Ints) -> tuple[Ints, Ints]:
     """Of an index that moves along the walk's dimension only."""
-    rest = strides[: walk.dim] + strides[walk.dim + 1 :]
-    if any(rest):
+    moves = [d for d, stride in enumerate(strides) if stride and walk.sizes[d] != 1]
+    if moves not in ([], [walk.dim]):
         raise UnsupportedKernel("an index of several dimensions")
     if walk.whole:
         return (walk.sizes[walk.dim],), (strides[walk.dim] // 8,)
