@@ -15,8 +15,12 @@ from .operations import Compute, Operation
 _aten = torch.ops.aten
 
 
-def _threshold(x: Tensor, other: Tensor, threshold: float, value: float) -> Tensor:
-    return torch.where(x <= threshold, torch.scalar_tensor(value, dtype=other.dtype), other)
+def _threshold(x: Tensor, other: Tensor, threshold: float, value: float, out: Tensor) -> Tensor:
+    """The gradient of relu, where the value is 0, has a fast operation of its own."""
+    if value == 0:
+        result: Tensor = _aten.threshold_backward(other, x, threshold, grad_input=out)
+        return result
+    return out.copy_(torch.where(x <= threshold, value, other))
 
 
 def _gelu_backward(approximate: str) -> Compute:
@@ -121,7 +125,7 @@ def _bce_backward(grad: Tensor, x: Tensor, target: Tensor) -> Tensor:
 
 #: As MATH of operations.py.
 ACTIVATIONS: dict[str, Operation | tuple[Operation, ...]] = {
-    "threshold_kernel_impl": Operation(_threshold, "tt", exact=True),
+    "threshold_kernel_impl": Operation(_threshold, "tt", out=True, exact=True),
     "sigmoid_backward": Operation(_aten.sigmoid_backward),
     "tanh_backward": Operation(lambda grad, y: grad * (1 - y * y)),
     "silu": Operation(lambda x: x * torch.sigmoid(x)),
