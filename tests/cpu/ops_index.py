@@ -356,6 +356,7 @@ def _single_elements(device: torch.device) -> Tensors:
         square.flip(0, 1),
         square.tril(-1),
         square.roll(1, 0),
+        _values(device, 3, 5, 2)[:, 1:2].roll(2, 1),
     ]
     y = x.clone()
     y[one] = 5

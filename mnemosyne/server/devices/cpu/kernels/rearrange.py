@@ -19,6 +19,8 @@ def _bind_roll(kernel: KernelInfo) -> Run:
 
     def run(launch: Launch) -> None:
         source, target, count, _, start, size, stride, _ = unpack(launch.args)
+        if size == 1:  # its stride may be anything
+            stride = 1
         sizes = (count // (size * stride), size, stride)
         strides = (size * stride, stride, 1)
         operand = launch.memory.view(source, element, sizes, strides)
