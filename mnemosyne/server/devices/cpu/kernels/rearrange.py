@@ -19,6 +19,7 @@ def _bind_roll(kernel: KernelInfo) -> Run:
 
     def run(launch: Launch) -> None:
         source, target, count, _, start, size, stride, _ = unpack(launch.args)
+        stride = stride if size > 1 else 1  # of a dimension of size 1 it may be anything
         if size == 1:  # its stride may be anything
             stride = 1
         sizes = (count // (size * stride), size, stride)
