@@ -60,7 +60,7 @@ def _bind_chunks(kernel: KernelInfo) -> Run:
     out = dtype(parameters(kernel.demangled, "multi_tensor_apply_kernel")[2])
 
     def run(launch: Launch) -> None:
-        results, stride = unpack(launch.args)[2:]
+        results, stride = unpack(launch.args)
         pieces = layout.pieces(launch.args, launch.grid[0])
         first, size = layout.first_tensor(launch.args), out.itemsize
         tensors = layout.views(launch.args, 0, pieces, kind, launch.memory)
