@@ -170,7 +170,6 @@ def _index_get(device: torch.device) -> Tensors:
         results += [x[rows], x[rows, columns], x[:, columns], x[:, :, rows.clamp(-4, 3)]]
         results += [
             x[rows, :, columns.clamp(-4, 3)],
-            x[x.real > 0.5],
             x.transpose(0, 2)[:, columns],
         ]
     x = _values(device, 5, 6, 4)
@@ -298,13 +297,17 @@ def _moves(device: torch.device) -> Tensors:
         x = _values(device, 5, 6, 4, kind=kind)
         results += [x.flip(0), x.flip(1, 2), x.flip(0, 1, 2), x.transpose(0, 2).flip(1)]
         results += [x.roll(2), x.roll((1, -2), (0, 1)), x.transpose(0, 1).roll(7, 2), x.roll(0, 1)]
+    return results
+
+
+def _repeat_interleave(device: torch.device) -> Tensors:
     counts = _index(device, 4, 6)
-    results += [
+    return [
         counts.repeat_interleave(counts),
         _values(device, 6, 2).repeat_interleave(counts, 0),
+        _values(device, 6).repeat_interleave(3),
+        torch.repeat_interleave(counts.int()),
     ]
-    results += [_values(device, 6).repeat_interleave(3), torch.repeat_interleave(counts.int())]
-    return results
 
 
 def _triangle_indices(device: torch.device) -> Tensors:
@@ -368,6 +371,8 @@ def _masked(device: torch.device) -> Tensors:
     torch._assert_async(torch.ones(1, device=device))
     return [
         x.masked_select(mask),
+        x[mask],
+        _values(device, 5, 6, 4)[:, mask[0]],
         x.masked_scatter(mask, _values(device, 30)),
         x.t().masked_scatter(mask.t(), _values(device, 30)),
         F.one_hot(_index(device, 7, 3, 4), 7),
@@ -393,6 +398,7 @@ CASES: dict[str, Case] = {
     "index_add": _index_add,
     "take_put": _take_put,
     "moves": _moves,
+    "repeat_interleave": _repeat_interleave,
     "single_elements": _single_elements,
     "masked": _masked,
 }
