@@ -151,7 +151,7 @@ def _mean(functor: Functor, scalar: torch.dtype, out: torch.dtype) -> Reduction:
         return torch.sum(x, dims, dtype=acc)
 
     def project(value: Tensor, members: Members) -> Tensor:
-        return value * members[0]
+        return value.mul(members[0])
 
     whole = direct if acc == out else None
     return _single(acc, scalar, out, partial, torch.add, project, whole, _MEMBER[factor])
