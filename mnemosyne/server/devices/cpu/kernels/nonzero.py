@@ -1,8 +1,8 @@
 """nonzero and what is built on it: counting, selecting and taking flat indices apart.
 
-How this works. CUB counts the nonzero elements in one launch, or in two: each block leaves a partial
-sum, which the second launch adds up. It then writes the flat indices of those elements, for which
-its scan needs scratch memory that nothing else looks at. `write_indices` makes coordinates of them.
+How this works. CUB counts the nonzero elements in one launch, or in two: each block leaves a
+partial sum, which the second launch adds up. It then writes the flat indices of those elements, for
+which its scan needs scratch memory that nothing else looks at. `write_indices` makes coordinates of them.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _bind_count(kernel: KernelInfo) -> Run:
 
 
 def _bind_partial_counts(kernel: KernelInfo) -> Run:
-    """DeviceReduceKernel: (input, sums of the blocks, elements, shares, operator, transformation)."""
+    """DeviceReduceKernel: (input, sums of the blocks, elements, shares, operator, ...)."""
     arguments = template_arguments(kernel.demangled, "DeviceReduceKernel")
     if not _is_nonzero(arguments[1]) or not _adds(arguments[3]):
         raise UnsupportedKernel("a reduction of something else than nonzero elements")
