@@ -130,7 +130,9 @@ CASES: dict[str, Case] = {
     "l1": function(lambda x: F.l1_loss(x, x.detach() * 2 - 1), _X),
     "smooth l1": function(lambda x: F.smooth_l1_loss(x, x.detach() * 2 - 1), _X),
     "huber": function(lambda x: F.huber_loss(x, x.detach() * 2 - 1), _X),
-    "binary cross entropy": function(lambda x: F.binary_cross_entropy(x.sigmoid(), (x > 0) * 1.0), _X),
+    "binary cross entropy": function(
+        lambda x: F.binary_cross_entropy(x.sigmoid(), (x > 0) * 1.0), _X
+    ),
     "binary cross entropy of logits": function(
         lambda x: F.binary_cross_entropy_with_logits(x, (x > 0) * 1.0), _X
     ),
@@ -170,7 +172,9 @@ CASES: dict[str, Case] = {
     "pad": function(lambda x: F.pad(x, (1, 2, 0, 1)), _X),
     "unfold and fold": function(lambda x: x.unfold(2, 3, 2), _X),
     "sgd": training(_OPTIM.SGD, lr=0.1),
-    "sgd with momentum": training(_OPTIM.SGD, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.1),
+    "sgd with momentum": training(
+        _OPTIM.SGD, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.1
+    ),
     "sgd, one by one": training(_OPTIM.SGD, lr=0.1, momentum=0.9, foreach=False),
     "adam": training(_OPTIM.Adam),
     "adam, one by one": training(_OPTIM.Adam, foreach=False),
