@@ -2,7 +2,8 @@
 
 How this works. CUB counts the nonzero elements in one launch, or in two: each block leaves a
 partial sum, which the second launch adds up. It then writes the flat indices of those elements, for
-which its scan needs scratch memory that nothing else looks at. `write_indices` makes coordinates of them.
+which its scan needs scratch memory that nothing else looks at. `write_indices` makes coordinates of
+them.
 """
 
 from __future__ import annotations
