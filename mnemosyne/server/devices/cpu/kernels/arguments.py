@@ -22,7 +22,8 @@ def unpacker(kernel: KernelInfo, codes: str) -> Unpack:
     """Give what unpacks all of a kernel's arguments; one letter of `codes` for each argument.
 
     The letters are those of `struct`; besides, `n` is an integer of 4 or 8 bytes, `s` a structure
-    as bytes, and `x` an argument that nobody needs, which is left out. UnsupportedKernel when the layout differs.
+    as bytes, and `x` an argument that nobody needs, which is left out. UnsupportedKernel when the
+    layout differs.
     """
     if len(codes) != len(kernel.params):
         raise UnsupportedKernel(f"{len(kernel.params)} arguments, not {len(codes)}")
