@@ -1,4 +1,4 @@
-"""CUB's radix sort of keys, with or without values.
+"""cub's radix sorts: a launch sorts by some bits of the keys, stably, into another buffer.
 
 How this works. A small sort is one launch over all wanted bits. A large one is a histogram, an
 exclusive sum of it, and a launch for each digit of up to 8 bits; every one of these sorts by its
