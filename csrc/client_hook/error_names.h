@@ -1,5 +1,5 @@
-// Names and texts of cudaError_t, as cudaGetErrorName and cudaGetErrorString of CUDA 13.0 give them.
 // clang-format off
+// Names and texts of cudaError_t, as cudaGetErrorName and cudaGetErrorString of CUDA 13.0 give them.
 #pragma once
 
 namespace mnemosyne {
