@@ -29,7 +29,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 
 @app.command()
 def main(
-    clients: Annotated[int, typer.Option(help="How many programs may run at once.")],
+    clients: Annotated[int, typer.Option(help="How many programs may run at once.")] = 4,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or null.")] = "auto",
     gpu: Annotated[
         str, typer.Option(help="Index or UUID of the GPU that clients see.", show_default="first")
