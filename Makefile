@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
-PYTHON_SOURCES := mnemosyne demos tests $(filter-out scripts/%.sh,$(wildcard scripts/*))
+PYTHON_SOURCES := mnemosyne benchmarks demos tests $(filter-out scripts/%.sh,$(wildcard scripts/*))
 
 .PHONY: demo test unit lint build encoder decoder encdec generate clean
 
@@ -24,7 +24,7 @@ lint: $(READY)
 	$(VENV)/bin/ruff check $(PYTHON_SOURCES)
 	$(VENV)/bin/ruff format --check $(PYTHON_SOURCES)
 	$(VENV)/bin/mypy
-	$(VENV)/bin/clang-format --dry-run -Werror csrc/*/*.cpp csrc/client_hook/*.h csrc/common/*.h csrc/lane/*.h
+	$(VENV)/bin/clang-format --dry-run -Werror csrc/*/*.cpp csrc/client_hook/*.h csrc/common/*.h csrc/lane/*.h benchmarks/*.cpp
 	$(RUN) -m mnemosyne.codegen --check
 
 generate: $(READY)
