@@ -1,6 +1,7 @@
 // A client that does nothing but call: what a call costs in the stub, on the ring and there and
-// back. Usage: client LIBRARY OFFSET KERNEL SECONDS, with libclient.so preloaded; prints one line
-// of JSON.
+// back. With libclient.so preloaded: client LIBRARY OFFSET KERNEL SECONDS START; prints one line of
+// JSON. Launches are counted for SECONDS from START (of the monotonic clock), so that several
+// clients count at the same time.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -62,7 +63,7 @@ static double median(std::vector<double> values) {
 }
 
 int main(int argc, char** argv) {
-  if (argc != 5) return fprintf(stderr, "usage: client LIBRARY OFFSET KERNEL SECONDS\n"), 2;
+  if (argc != 6) return fprintf(stderr, "usage: client LIBRARY OFFSET KERNEL SECONDS START\n"), 2;
   double seconds = atof(argv[4]);
   static Wrapper wrapper{0x466243b1, 1, map_file(argv[1]) + atoll(argv[2]), nullptr};
   static int stub;
@@ -108,6 +109,8 @@ int main(int argc, char** argv) {
   }
 
   long launched = 0;
+  double from = atof(argv[5]);
+  while (now() < from) usleep(100);
   start = now();
   while (now() - start < seconds) {
     for (int i = 0; i < 100; ++i) check(launch(&stub, one, one, args, 0, nullptr), "launch");
