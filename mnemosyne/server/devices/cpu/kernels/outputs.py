@@ -1,4 +1,4 @@
-"""Elementwise kernels with two results: the gradients of glu and prelu, frexp."""
+"""Elementwise kernels with several results: gradients of glu and prelu, frexp, statistics."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from . import Family, KernelInfo, Launch, Memory, Run, UnsupportedKernel
 from .arguments import unpacker
 from .names import dtype, enclosing_function, lambda_parameters, template_arguments
 from .operations import OPMATH
-from .structs import Geometry, OffsetCalculator
+from .structs import CODES, Geometry, OffsetCalculator, align
 
 Results = tuple[Tensor, ...]
 _LAMBDA_SIZES = (1, 8)  # without and with a capture clause, nothing captured
+_HOST_POINTER = 8  # behind what a lambda captures
 
 
 def _prelu_backward(x: Tensor, weight: Tensor, grad: Tensor) -> Results:
@@ -28,11 +29,34 @@ def _frexp(x: Tensor) -> Results:
     return tuple(torch.frexp(x))
 
 
-#: By the function that the lambda lies in: what it computes, and its results' types (None: the
-#: type of the first input).
-_LAMBDAS: dict[str, tuple[Callable[..., Results], tuple[torch.dtype | None, ...]]] = {
-    "prelu_backward_kernel": (_prelu_backward, (None, None)),
-    "frexp_kernel_cuda": (_frexp, (None, torch.int32)),
+def _moved(
+    mean: Tensor, variance: Tensor, old_mean: Tensor, old: Tensor, bessel: float, share: float
+) -> Results:
+    """Running statistics of batch norm after one more batch."""
+    kept = 1 - share
+    return mean * share + old_mean * kept, variance * bessel * share + old * kept
+
+
+def _moved_and_inverted(
+    mean: Tensor,
+    variance: Tensor,
+    old_mean: Tensor,
+    old: Tensor,
+    bessel: float,
+    share: float,
+    epsilon: float,
+) -> Results:
+    moved = _moved(mean, variance, old_mean, old, bessel, share)
+    return *moved, torch.rsqrt(variance + epsilon)
+
+
+#: By the function that the lambda lies in: what it computes, its results' types (a number: the
+#: type of that input) and how many numbers of the first input's type it captures.
+_LAMBDAS: dict[str, tuple[Callable[..., Results], tuple[torch.dtype | int, ...], int]] = {
+    "prelu_backward_kernel": (_prelu_backward, (0, 0), 0),
+    "frexp_kernel_cuda": (_frexp, (0, torch.int32), 0),
+    "batch_norm_update_stats": (_moved, (2, 2), 2),
+    "batch_norm_update_stats_and_invert": (_moved_and_inverted, (2, 2, 0), 3),
 }
 
 
@@ -43,12 +67,13 @@ def _bind_outputs(kernel: KernelInfo) -> Run:
     name = enclosing_function(arguments[1])
     if name not in _LAMBDAS:
         raise UnsupportedKernel(f"the operation {name} is not implemented")
-    compute, kinds = _LAMBDAS[name]
+    compute, kinds, captures = _LAMBDAS[name]
     inputs = [dtype(kind) for kind in lambda_parameters(arguments[1])]
-    outputs = [kind or inputs[0] for kind in kinds]
+    outputs = [inputs[kind] if isinstance(kind, int) else kind for kind in kinds]
     count = len(inputs) + len(outputs)
-    if kernel.params[1][1] not in _LAMBDA_SIZES or kernel.params[2][1] != 8 * count:
-        raise UnsupportedKernel(f"a functor or pointers of another size: {kernel.params}")
+    state = _captured(kernel, inputs[0], captures)
+    if kernel.params[2][1] != 8 * count:
+        raise UnsupportedKernel(f"pointers of another size: {kernel.params}")
     header = struct.Struct(f"<i{kernel.params[2][0] - 4}x{count}Q")
     shape_in = _geometry(kernel, 3, arguments[3], len(inputs))
     shape_out = _geometry(kernel, 4, arguments[4], len(outputs))
@@ -58,10 +83,22 @@ def _bind_outputs(kernel: KernelInfo) -> Run:
         results = _views(launch.memory, pointers, outputs, shape_out(launch.args, n))
         operands = _views(launch.memory, pointers[len(outputs) :], inputs, shape_in(launch.args, n))
         wide = [x.to(OPMATH.get(x.dtype, x.dtype)) for x in operands]
-        for result, value in zip(results, compute(*wide), strict=True):
+        for result, value in zip(results, compute(*wide, *state(launch.args)), strict=True):
             result.copy_(value)
 
     return run
+
+
+def _captured(
+    kernel: KernelInfo, kind: torch.dtype, count: int
+) -> Callable[[bytes], tuple[float, ...]]:
+    """What reads the numbers that the lambda captures, in front of a pointer for the host."""
+    at, size = kernel.params[1]
+    length = align(count * kind.itemsize, _HOST_POINTER) + _HOST_POINTER
+    if size not in (_LAMBDA_SIZES if count == 0 else (length,)):
+        raise UnsupportedKernel(f"a functor of another size: {kernel.params}")
+    layout = struct.Struct(f"<{at}x{count}{CODES[kind]}") if count else struct.Struct("<")
+    return layout.unpack_from
 
 
 def _geometry(
