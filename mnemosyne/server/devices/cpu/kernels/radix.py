@@ -89,7 +89,8 @@ def _ordered_bits(keys: Tensor, kind: torch.dtype) -> Bits:
     one, last = signed.dtype.type(1), signed.dtype.type(8 * kind.itemsize - 1)
     signed = np.where(signed << one == 0, signed.dtype.type(0), signed)
     flips = (signed >> last).view(unsigned)  # all bits of negative numbers
-    return np.bitwise_xor(signed.view(unsigned), np.bitwise_or(flips, highest))
+    ordered: Bits = np.bitwise_xor(signed.view(unsigned), np.bitwise_or(flips, highest))
+    return ordered
 
 
 def _bind_single_tile(kernel: KernelInfo) -> Run:

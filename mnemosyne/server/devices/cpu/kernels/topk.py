@@ -88,6 +88,5 @@ FAMILY: Family = [
         (r"^void [\w:() ]*gatherTopK<", _bind_gather),
         (r"\bmbtopk::(fill|compute\w+)[<(]", _bind_nothing),
         (r"\bDeviceScanByKeyKernel<.*\bmbtopk::BlockIdxToKey\b", _bind_nothing),
-        (r"\bDeviceScanByKeyInitKernel<.*\bmbtopk::BlockIdxToKey\b", _bind_nothing),
     )
 ]

@@ -1,0 +1,192 @@
+"""Sorting, selecting, scanning; gradients that are summed by sorted indices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+Case = Callable[[torch.device], Sequence[torch.Tensor]]
+
+
+def _random(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def _integers(high: int, *shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randint(high, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def _sorted(values: torch.Tensor, descending: bool = False, dim: int = -1) -> Case:
+    def case(device: torch.device) -> Sequence[torch.Tensor]:
+        return torch.sort(values.to(device), dim=dim, descending=descending, stable=True)
+
+    return case
+
+
+def _special(n: int, kind: torch.dtype) -> torch.Tensor:
+    values = _random(n).to(kind)
+    values[::7], values[3::7], values[5::50], values[6::50] = 0.0, -0.0, float("inf"), float("nan")
+    return values
+
+
+def _put(device: torch.device) -> Sequence[torch.Tensor]:
+    target = torch.zeros(50, 7, device=device)
+    where = _integers(50, 300).to(device)
+    target.index_put_((where,), _random(300, 7).to(device), accumulate=True)
+    return [target]
+
+
+def _index_backward(device: torch.device) -> Sequence[torch.Tensor]:
+    x = _random(40, 30).to(device).requires_grad_()
+    rows, columns = _integers(40, 500).to(device), _integers(30, 500, seed=1).to(device)
+    (x[rows, columns] * _random(500).to(device)).sum().backward()
+    assert x.grad is not None
+    return [x.grad]
+
+
+def _embedding_backward(count: int, padding: int | None = None, by_frequency: bool = False) -> Case:
+    def case(device: torch.device) -> Sequence[torch.Tensor]:
+        return [_gradient(device, count, torch.float32, padding, by_frequency)]
+
+    return case
+
+
+def _half_embedding_backward(device: torch.device) -> Sequence[torch.Tensor]:
+    """The kernels sum in float32, the CPU does not."""
+    kind = torch.float32 if device.type == "cpu" else torch.bfloat16
+    return [_gradient(device, 4000, kind).bfloat16()]
+
+
+def _gradient(
+    device: torch.device,
+    count: int,
+    kind: torch.dtype,
+    padding: int | None = None,
+    by_frequency: bool = False,
+) -> torch.Tensor:
+    table = _random(100, 33).to(device, kind).requires_grad_()
+    where = _integers(100, count).to(device)
+    found = torch.nn.functional.embedding(
+        where, table, padding_idx=padding, scale_grad_by_freq=by_frequency
+    )
+    found.backward(_random(count, 33, seed=2).bfloat16().to(device, kind))
+    assert table.grad is not None
+    return table.grad
+
+
+def _sorted_rows(*shape: int, dim: int = -1) -> Case:
+    """Numbers without repetitions, so that every right result is the same."""
+
+    def case(device: torch.device) -> Sequence[torch.Tensor]:
+        count = torch.Size(shape).numel()
+        order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
+        values = order.view(shape).to(device)
+        results = [*values.sort(dim), values.float().argsort(dim, descending=True)]
+        if shape[dim] <= 3000:
+            results += [*values.double().t().sort(0)]
+        return results
+
+    return case
+
+
+def _top(kind: torch.dtype, *shape: int, k: int, dim: int = -1) -> Case:
+    """Values only: which of equal elements is taken is left to the device."""
+
+    def case(device: torch.device) -> Sequence[torch.Tensor]:
+        values = (_random(*shape) * 100).to(kind)
+        if kind.is_floating_point:
+            values[..., 3] = float("nan")
+        values = values.to(device)
+        results = []
+        for largest in (True, False):
+            found, places = values.topk(k, dim, largest=largest)
+            results += [
+                found,
+                values.gather(dim, places),
+                places.sort(dim).values.diff(dim=dim) > 0,
+            ]
+        return results
+
+    return case
+
+
+def _middle(kind: torch.dtype, *shape: int) -> Case:
+    def case(device: torch.device) -> Sequence[torch.Tensor]:
+        values = (_random(*shape) * 100).to(kind).to(device)
+        median, places = values.median(-1)
+        third, third_places = values.kthvalue(3, 0)
+        results = [median, values.gather(-1, places.unsqueeze(-1)), values.median(), third]
+        results.append(values.gather(0, third_places.unsqueeze(0)))
+        if kind.is_floating_point:
+            values[0, ::2] = float("nan")
+            results += [values.median(-1).values, values.nanmedian(-1).values, values.nanmedian()]
+        return results
+
+    return case
+
+
+def _unique(kind: torch.dtype, high: int = 40) -> Case:
+    def case(device: torch.device) -> Sequence[torch.Tensor]:
+        results: list[torch.Tensor] = []
+        for shape in ((7,), (20, 9), (30000,)):
+            values = (_integers(high, *shape) - high // 2).to(kind).to(device)
+            results += [values.unique(), *values.unique(return_inverse=True, return_counts=True)]
+            results += [*values.unique_consecutive(return_inverse=True, return_counts=True)]
+            results += [*values.unique(return_counts=True)]
+        return results
+
+    return case
+
+
+def _shuffled(device: torch.device) -> Sequence[torch.Tensor]:
+    """randperm draws other numbers on another device; but all of them."""
+    return [torch.randperm(n, device=device).sort().values for n in (1, 10, 5000, 100000)]
+
+
+_KINDS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
+_FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+
+CASES: dict[str, Case] = {
+    **{
+        f"sort {n} {kind} {'down' if down else 'up'}": _sorted(_special(n, kind), down)
+        for kind in _FLOATS
+        for n in (20, 5000)
+        for down in (False, True)
+    },
+    **{
+        f"sort {n} {kind} {'down' if down else 'up'}": _sorted(
+            (_integers(300, n) - 100).to(kind), down
+        )
+        for kind in _KINDS
+        for n in (20, 5000)
+        for down in (False, True)
+    },
+    "index_put accumulate": _put,
+    "index backward": _index_backward,
+    "embedding backward 4000": _embedding_backward(4000),
+    "embedding backward 40000": _embedding_backward(40000),
+    "embedding backward 4000 padding": _embedding_backward(4000, padding=3),
+    "embedding backward 4000 by frequency": _embedding_backward(4000, by_frequency=True),
+    "embedding backward 4000 half": _half_embedding_backward,
+    "sort rows": _sorted_rows(5, 7),
+    "sort rows of 100": _sorted_rows(30, 100),
+    "sort rows of 1500": _sorted_rows(6, 1500),
+    "sort few long rows": _sorted_rows(6, 3000),
+    "sort many long rows": _sorted_rows(200, 2500),
+    "sort one long row": _sorted_rows(1, 200000),
+    "sort along another dimension": _sorted_rows(40, 50, dim=0),
+    "sort long columns": _sorted_rows(3000, 4, dim=0),
+    **{f"topk {kind}": _top(kind, 6, 50, k=5) for kind in (*_FLOATS, *_KINDS[:5])},
+    "topk one": _top(torch.float32, 6, 50, k=1),
+    "topk all": _top(torch.float32, 6, 50, k=50),
+    "topk along another dimension": _top(torch.float32, 60, 5, k=7, dim=0),
+    "topk of a long row": _top(torch.float32, 200000, k=300),
+    "topk of long rows": _top(torch.int32, 3, 200000, k=5),
+    "topk of rows of 9000": _top(torch.bfloat16, 20, 9000, k=2000),
+    **{f"median {kind}": _middle(kind, 9, 31) for kind in (*_FLOATS, *_KINDS[:5])},
+    **{f"unique {kind}": _unique(kind) for kind in (*_FLOATS[:3], *_KINDS)},
+    "unique of one": _unique(torch.bool, 1),
+    "randperm": _shuffled,
+    "bincount": lambda device: [_integers(50, 3000).to(device).bincount(minlength=60)],
+}
