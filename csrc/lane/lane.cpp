@@ -14,7 +14,7 @@ namespace mnemosyne {
 Lane::Lane(int channel_fd, int notify_fd)
     : channel_(map_channel(channel_fd)), notify_fd_(notify_fd) {
   // A lane may take over from a worker that died: what has not completed is taken again.
-  tail_ = channel_->completed.load(std::memory_order_acquire);
+  tail_ = channel_->completed.load(std::memory_order_acquire) & ~uint64_t{7};
   thread_ = std::thread(&Lane::run, this);
 }
 
@@ -36,6 +36,7 @@ void Lane::run() {
     std::unique_lock<std::mutex> lock(mutex_);
     handed_back_.wait(lock, [this] { return !loop_owns_ || stop_; });
   }
+  ended_ = true;
 }
 
 bool Lane::wait_for_frames() {
@@ -128,11 +129,14 @@ void Lane::fail(int code, const char* text) {
 void Lane::close(const char* reason) {
   if (stop_.exchange(true)) return;
   mark_dead(channel_, reason);
-  channel_->server_sleeps.store(0, std::memory_order_seq_cst);
-  futex_wake(&channel_->server_sleeps);
   {
     std::lock_guard<std::mutex> lock(mutex_);
     handed_back_.notify_all();
+  }
+  while (!ended_) {  // again: a hostile client may put the thread to sleep once more
+    channel_->server_sleeps.store(0, std::memory_order_seq_cst);
+    futex_wake(&channel_->server_sleeps);
+    std::this_thread::yield();
   }
   thread_.join();
 }

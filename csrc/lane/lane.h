@@ -49,6 +49,7 @@ class Lane {
   std::condition_variable handed_back_;
   bool loop_owns_ = false;
   std::atomic<bool> stop_{false};
+  std::atomic<bool> ended_{false};
   std::thread thread_;
 };
 
