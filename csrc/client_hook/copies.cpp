@@ -31,8 +31,14 @@ class Staging {
     std::unique_lock<std::mutex> lock(mutex_);
     size = (size + 63) & ~size_t{63};
     uint64_t area = s->staging_bytes;
-    if (next_ % area + size > area) next_ += area - next_ % area;  // pieces never wrap
-    while (!pieces_.empty() && next_ + size - pieces_.front().start > area) {
+    for (;;) {
+      uint64_t start = next_;  // again after each wait: other threads take pieces meanwhile
+      if (start % area + size > area) start += area - start % area;  // pieces never wrap
+      if (pieces_.empty() || start + size - pieces_.front().start <= area) {
+        pieces_.push_back({start, start % area, kInUse});
+        next_ = start + size;
+        return &pieces_.back();
+      }
       uint64_t position = pieces_.front().position;
       if (position == kInUse) {
         released_.wait(lock);
@@ -41,9 +47,6 @@ class Staging {
       if (!wait_completed(s, position)) return nullptr;
       pieces_.pop_front();
     }
-    pieces_.push_back({next_, next_ % area, kInUse});
-    next_ += size;
-    return &pieces_.back();
   }
   void free_after(Piece* piece, uint64_t position) {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -181,7 +184,7 @@ int copy(void* dst, const void* src, size_t n, int kind, cudaStream_t stream, bo
   if (!dst || !src || kind < kHostToHost || kind > kDefault) return kInvalidValue;
   Session* s = session();
   if (!s) return why_not();
-  bool to_device = s->is_device(dst, n), from_device = s->is_device(src, n);
+  bool to_device = s->is_device(dst), from_device = s->is_device(src);  // the server checks n
   bool wants_to = kind == kHostToDevice || kind == kDeviceToDevice;
   bool wants_from = kind == kDeviceToHost || kind == kDeviceToDevice;
   if (kind != kDefault && (wants_to > to_device || wants_from > from_device)) return kInvalidValue;
@@ -193,7 +196,8 @@ int copy(void* dst, const void* src, size_t n, int kind, cudaStream_t stream, bo
 
 int copy_2d(char* dst, size_t dpitch, const char* src, size_t spitch, size_t width, size_t height,
             int kind, cudaStream_t stream, bool wait) {
-  if (width > dpitch || width > spitch) return height > 1 ? kInvalidValue : kSuccess;
+  if (width == 0 || height == 0) return kSuccess;
+  if (width > dpitch || width > spitch) return kInvalidPitch;
   if (width == dpitch && width == spitch) return copy(dst, src, width * height, kind, stream, wait);
   Session* s = session();
   if (!s) return why_not();

@@ -25,6 +25,7 @@ enum CudaError : int {
   kInitializationError = 3,
   kCudartUnloading = 4,
   kInvalidConfiguration = 9,
+  kInvalidPitch = 12,
   kDevicesUnavailable = 46,
   kInvalidDeviceFunction = 98,
   kNoDevice = 100,
