@@ -25,6 +25,7 @@ int dot(cublasHandle_t handle, int type, size_t size, int n, const void* x, int 
   frame.integer(incy);
   HandleState* state = find(handle);
   bool on_device = state && state->blas.pointer_mode != 0;
+  if (!result) return kBlasInvalidValue;
   frame.pointer(on_device ? result : nullptr);
   if (on_device) return frame.once();
   Reply reply;
@@ -49,6 +50,7 @@ MNEMOSYNE_API cublasStatus_t cublasSetStream_v2(cublasHandle_t handle, cudaStrea
 }
 
 MNEMOSYNE_API cublasStatus_t cublasGetStream_v2(cublasHandle_t handle, cudaStream_t* stream) {
+  if (!stream) return kBlasInvalidValue;
   HandleState* state = find(handle);
   if (!state) return kBlasNotInitialized;
   *stream = state->blas.stream;
@@ -72,6 +74,7 @@ MNEMOSYNE_API cublasStatus_t cublasSetMathMode(cublasHandle_t handle, int mode) 
 }
 
 MNEMOSYNE_API cublasStatus_t cublasGetMathMode(cublasHandle_t handle, int* mode) {
+  if (!mode) return kBlasInvalidValue;
   HandleState* state = find(handle);
   if (!state) return kBlasNotInitialized;
   *mode = state->blas.math_mode;
@@ -86,6 +89,7 @@ MNEMOSYNE_API cublasStatus_t cublasSetPointerMode_v2(cublasHandle_t handle, int 
 }
 
 MNEMOSYNE_API cublasStatus_t cublasGetPointerMode_v2(cublasHandle_t handle, int* mode) {
+  if (!mode) return kBlasInvalidValue;
   HandleState* state = find(handle);
   if (!state) return kBlasNotInitialized;
   *mode = state->blas.pointer_mode;

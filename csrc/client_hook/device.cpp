@@ -41,11 +41,13 @@ int bus_id(char* text, int size) {
 }  // namespace mnemosyne
 
 MNEMOSYNE_API cudaError_t cudaGetDeviceCount(int* count) {
+  if (!count) return report(kInvalidValue);
   *count = device() ? 1 : 0;
   return *count ? kSuccess : why_not();
 }
 
 MNEMOSYNE_API cudaError_t cudaGetDevice(int* ordinal) {
+  if (!ordinal) return report(kInvalidValue);
   *ordinal = 0;
   return kSuccess;
 }
@@ -57,16 +59,19 @@ MNEMOSYNE_API cudaError_t cudaInitDevice(int ordinal, unsigned, unsigned) {
 MNEMOSYNE_API cudaError_t cudaSetDeviceFlags(unsigned) { return kSuccess; }
 
 MNEMOSYNE_API cudaError_t cudaGetDeviceFlags(unsigned* flags) {
+  if (!flags) return report(kInvalidValue);
   *flags = 0;
   return kSuccess;
 }
 
 MNEMOSYNE_API cudaError_t cudaChooseDevice(int* ordinal, const void*) {
+  if (!ordinal) return report(kInvalidValue);
   *ordinal = 0;
   return check_device(0);
 }
 
 MNEMOSYNE_API cudaError_t cudaGetDeviceProperties(void* properties, int ordinal) {
+  if (!properties) return report(kInvalidValue);
   if (int code = check_device(ordinal)) return code;
   const std::string& p = device()->properties;
   memcpy(properties, p.data(), p.size());
@@ -74,16 +79,19 @@ MNEMOSYNE_API cudaError_t cudaGetDeviceProperties(void* properties, int ordinal)
 }
 
 MNEMOSYNE_API cudaError_t cudaDeviceGetAttribute(int* value, int id, int ordinal) {
+  if (!value) return report(kInvalidValue);
   if (int code = check_device(ordinal)) return code;
   return attribute(value, id);
 }
 
 MNEMOSYNE_API cudaError_t cudaDeviceGetPCIBusId(char* text, int size, int ordinal) {
+  if (!text) return report(kInvalidValue);
   if (int code = check_device(ordinal)) return code;
   return bus_id(text, size);
 }
 
 MNEMOSYNE_API cudaError_t cudaDeviceGetByPCIBusId(int* ordinal, const char* text) {
+  if (!ordinal || !text) return report(kInvalidValue);
   char own[32];
   if (int code = bus_id(own, sizeof own)) return code;
   *ordinal = 0;
@@ -91,6 +99,7 @@ MNEMOSYNE_API cudaError_t cudaDeviceGetByPCIBusId(int* ordinal, const char* text
 }
 
 MNEMOSYNE_API cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) {
+  if (!can) return report(kInvalidValue);
   *can = 0;
   return kSuccess;
 }
@@ -104,6 +113,7 @@ MNEMOSYNE_API cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* grea
 // Limits and cache preferences are the context's, which is shared: asking is answered with the
 // defaults, setting changes nothing.
 MNEMOSYNE_API cudaError_t cudaDeviceGetLimit(size_t* value, int limit) {
+  if (!value) return report(kInvalidValue);
   constexpr size_t kDefaults[] = {1024, 1 << 20, 8 << 20};  // stack, printf FIFO, malloc heap
   if (limit < 0 || limit > 2) return report(kNotSupported);
   *value = kDefaults[limit];
@@ -122,11 +132,13 @@ MNEMOSYNE_API cudaError_t cudaDeviceReset() {
 }
 
 MNEMOSYNE_API cudaError_t cudaDriverGetVersion(int* version) {
+  if (!version) return report(kInvalidValue);
   *version = device() ? device()->cuda : 0;
   return kSuccess;
 }
 
 MNEMOSYNE_API cudaError_t cudaRuntimeGetVersion(int* version) {
+  if (!version) return report(kInvalidValue);
   using Own = cudaError_t (*)(int*);
   auto own = reinterpret_cast<Own>(dlsym(RTLD_NEXT, "cudaRuntimeGetVersion"));
   if (own) return own(version);

@@ -30,6 +30,7 @@ int copy_uuid(char* uuid, int ordinal) {
 enum EntryPointStatus { kFound, kNotFound };
 
 int entry_point(const char* symbol, void** function, int* status) {
+  if (!symbol || !function) return kInvalidValue;
   *function = find_export(symbol);
   if (status) *status = *function ? kFound : kNotFound;
   return kSuccess;
@@ -40,6 +41,7 @@ int entry_point(const char* symbol, void** function, int* status) {
 MNEMOSYNE_API int cuInit(unsigned) { return device() ? kSuccess : why_not(); }
 
 MNEMOSYNE_API int cuDriverGetVersion(int* version) {
+  if (!version) return kInvalidValue;
   *version = device() ? device()->cuda : 0;
   return kSuccess;
 }
@@ -47,6 +49,7 @@ MNEMOSYNE_API int cuDriverGetVersion(int* version) {
 MNEMOSYNE_API int cuDeviceGetCount(int* count) { return cudaGetDeviceCount(count); }
 
 MNEMOSYNE_API int cuDeviceGet(int* handle, int ordinal) {
+  if (!handle) return kInvalidValue;
   *handle = ordinal;
   return ordinal == 0 ? kSuccess : kInvalidDevice;
 }
@@ -56,22 +59,31 @@ MNEMOSYNE_API int cuDeviceGetAttribute(int* value, int id, int ordinal) {
 }
 
 MNEMOSYNE_API int cuDeviceComputeCapability(int* major, int* minor, int ordinal) {
+  if (!major || !minor) return kInvalidValue;
   int code = cudaDeviceGetAttribute(major, 75, ordinal);
   return code ? code : cudaDeviceGetAttribute(minor, 76, ordinal);
 }
 
 MNEMOSYNE_API int cuDeviceGetName(char* name, int size, int ordinal) {
   if (!device()) return why_not();
-  if (ordinal != 0 || size < 1) return kInvalidDevice;
+  if (ordinal != 0) return kInvalidDevice;
+  if (!name || size < 1) return kInvalidValue;
   strncpy(name, device()->name.c_str(), size - 1);
   name[size - 1] = 0;
   return kSuccess;
 }
 
-MNEMOSYNE_API int cuDeviceGetUuid(char* uuid, int ordinal) { return copy_uuid(uuid, ordinal); }
-MNEMOSYNE_API int cuDeviceGetUuid_v2(char* uuid, int ordinal) { return copy_uuid(uuid, ordinal); }
+MNEMOSYNE_API int cuDeviceGetUuid(char* uuid, int ordinal) {
+  if (!uuid) return kInvalidValue;
+  return copy_uuid(uuid, ordinal);
+}
+MNEMOSYNE_API int cuDeviceGetUuid_v2(char* uuid, int ordinal) {
+  if (!uuid) return kInvalidValue;
+  return copy_uuid(uuid, ordinal);
+}
 
 MNEMOSYNE_API int cuDeviceTotalMem_v2(size_t* bytes, int ordinal) {
+  if (!bytes) return kInvalidValue;
   if (!device()) return why_not();
   *bytes = device()->quota;
   return ordinal == 0 ? kSuccess : kInvalidDevice;
@@ -79,12 +91,14 @@ MNEMOSYNE_API int cuDeviceTotalMem_v2(size_t* bytes, int ordinal) {
 
 // "Active" means that this process uses the device: torch asks before it would create a context.
 MNEMOSYNE_API int cuDevicePrimaryCtxGetState(int, unsigned* flags, int* active) {
+  if (!flags || !active) return kInvalidValue;
   *flags = 0;
   *active = attached() != nullptr;
   return kSuccess;
 }
 
 MNEMOSYNE_API int cuDevicePrimaryCtxRetain(void** context, int) {
+  if (!context) return kInvalidValue;
   *context = kContext;
   return session() ? kSuccess : why_not();
 }
@@ -92,6 +106,7 @@ MNEMOSYNE_API int cuDevicePrimaryCtxRetain(void** context, int) {
 MNEMOSYNE_API int cuDevicePrimaryCtxRelease_v2(int) { return kSuccess; }
 
 MNEMOSYNE_API int cuCtxGetCurrent(void** context) {
+  if (!context) return kInvalidValue;
   *context = current_context ? current_context : attached() ? kContext : nullptr;
   return kSuccess;
 }
@@ -103,6 +118,7 @@ MNEMOSYNE_API int cuCtxSetCurrent(void* context) {
 }
 
 MNEMOSYNE_API int cuCtxGetDevice(int* ordinal) {
+  if (!ordinal) return kInvalidValue;
   *ordinal = 0;
   return kSuccess;
 }
@@ -110,6 +126,7 @@ MNEMOSYNE_API int cuCtxGetDevice(int* ordinal) {
 // A library with a CUDA runtime of its own looks here for tables that no header describes. NVRTC
 // looks too, and does without.
 MNEMOSYNE_API int cuGetExportTable(const void** table, const void*) {
+  if (!table) return kInvalidValue;
   static bool said;
   Dl_info caller;
   *table = nullptr;
@@ -135,8 +152,8 @@ MNEMOSYNE_API int cuGetProcAddress_v2(const char* symbol, void** function, int, 
 
 MNEMOSYNE_API int cuGetProcAddress(const char* symbol, void** function, int, uint64_t) {
   int status;
-  entry_point(symbol, function, &status);
-  return status == kFound ? kSuccess : kSymbolNotFound;
+  int code = entry_point(symbol, function, &status);
+  return code || status == kFound ? code : kSymbolNotFound;
 }
 
 MNEMOSYNE_API cudaError_t cudaGetDriverEntryPoint(const char* symbol, void** function,

@@ -95,11 +95,13 @@ MNEMOSYNE_API const char* cudaGetErrorName(cudaError_t code) {
 
 // The driver's codes are the runtime's, as far as this library gives them out.
 MNEMOSYNE_API int cuGetErrorString(int code, const char** text) {
+  if (!text) return kInvalidValue;
   *text = cudaGetErrorString(code);
   return kSuccess;
 }
 
 MNEMOSYNE_API int cuGetErrorName(int code, const char** text) {
+  if (!text) return kInvalidValue;
   *text = cudaGetErrorName(code);
   return kSuccess;
 }

@@ -13,7 +13,14 @@ MNEMOSYNE_API cudaError_t cudaDeviceGetPCIBusId(char*, int, int);
 namespace {
 
 // nvml.h: nvmlReturn_t.
-enum NvmlReturn { kOk = 0, kInvalidArgument = 2, kNotFound = 6, kDriverNotLoaded = 9 };
+enum NvmlReturn {
+  kOk = 0,
+  kUninitialized = 1,
+  kInvalidArgument = 2,
+  kNotFound = 6,
+  kInsufficientSize = 7,
+  kDriverNotLoaded = 9
+};
 void* const kDeviceHandle = reinterpret_cast<void*>(0x6e76);
 
 int give(void** handle, bool found) {
@@ -23,7 +30,7 @@ int give(void** handle, bool found) {
 }
 
 int copy_text(char* to, unsigned size, const char* text) {
-  if (strlen(text) >= size) return kInvalidArgument;
+  if (strlen(text) >= size) return kInsufficientSize;
   strcpy(to, text);
   return kOk;
 }
@@ -51,8 +58,12 @@ MNEMOSYNE_API const char* nvmlErrorString(int code) {
   switch (code) {
     case kOk:
       return "Success";
+    case kUninitialized:
+      return "Uninitialized";
     case kInvalidArgument:
       return "Invalid Argument";
+    case kInsufficientSize:
+      return "Insufficient Size";
     case kNotFound:
       return "Not Found";
     case kDriverNotLoaded:
@@ -63,15 +74,19 @@ MNEMOSYNE_API const char* nvmlErrorString(int code) {
 }
 
 MNEMOSYNE_API int nvmlDeviceGetCount_v2(unsigned* count) {
+  if (!count) return kInvalidArgument;
   *count = device() ? 1 : 0;
   return kOk;
 }
 
 MNEMOSYNE_API int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** handle) {
-  return give(handle, index == 0);
+  if (!handle) return kInvalidArgument;
+  int code = give(handle, true);
+  return code || index == 0 ? code : int{kInvalidArgument};
 }
 
 MNEMOSYNE_API int nvmlDeviceGetHandleByPciBusId_v2(const char* wanted, void** handle) {
+  if (!wanted || !handle) return kInvalidArgument;
   char own[32];
   if (!device() || cudaDeviceGetPCIBusId(own, sizeof own, 0)) return kDriverNotLoaded;
   size_t n = strlen(own), m = strlen(wanted);  // the domain may be written with more zeros
@@ -79,6 +94,7 @@ MNEMOSYNE_API int nvmlDeviceGetHandleByPciBusId_v2(const char* wanted, void** ha
 }
 
 MNEMOSYNE_API int nvmlDeviceGetHandleByUUID(const char* wanted, void** handle) {
+  if (!wanted || !handle) return kInvalidArgument;
   if (!device()) return kDriverNotLoaded;
   char own[64];
   format_uuid(own, sizeof own);
@@ -86,17 +102,22 @@ MNEMOSYNE_API int nvmlDeviceGetHandleByUUID(const char* wanted, void** handle) {
 }
 
 MNEMOSYNE_API int nvmlDeviceGetUUID(void*, char* text, unsigned size) {
+  if (!text) return kInvalidArgument;
+  if (!device()) return kUninitialized;
   char own[64];
   format_uuid(own, sizeof own);
   return copy_text(text, size, own);
 }
 
 MNEMOSYNE_API int nvmlDeviceGetName(void*, char* text, unsigned size) {
-  return copy_text(text, size, device()->name.c_str());
+  if (!text) return kInvalidArgument;
+  return device() ? copy_text(text, size, device()->name.c_str()) : int{kUninitialized};
 }
 
 // Before the client holds a slot, all of its quota is free.
 MNEMOSYNE_API int nvmlDeviceGetMemoryInfo(void*, MemoryInfo* info) {
+  if (!info) return kInvalidArgument;
+  if (!device()) return kUninitialized;
   size_t free = device()->quota, total = device()->quota;
   if (attached()) cudaMemGetInfo(&free, &total);
   *info = {total, free, total - free};
@@ -104,10 +125,12 @@ MNEMOSYNE_API int nvmlDeviceGetMemoryInfo(void*, MemoryInfo* info) {
 }
 
 MNEMOSYNE_API int nvmlSystemGetCudaDriverVersion_v2(int* version) {
+  if (!version) return kInvalidArgument;
   *version = device() ? device()->cuda : 0;
   return kOk;
 }
 
 MNEMOSYNE_API int nvmlSystemGetDriverVersion(char* text, unsigned size) {
+  if (!text) return kInvalidArgument;
   return copy_text(text, size, "580.0");
 }
