@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "frame.h"
+#include "tables.h"
 
 namespace mnemosyne {
 namespace {
@@ -129,15 +130,6 @@ void put_scalar(Frame* frame, const MatmulDesc& d, const void* p) {
   frame->bytes(p && size ? p : "", p ? size : 0);
 }
 
-struct Heuristics {
-  std::mutex mutex;
-  std::unordered_map<std::string, std::vector<HeuristicResult>> known;
-};
-Heuristics& heuristics() {
-  static Heuristics* one = new Heuristics;
-  return *one;
-}
-
 bool read_results(Reply* reply, std::vector<HeuristicResult>* results) {
   Unpacker& u = reply->values();
   for (uint32_t n = u.array(); n && u.ok(); --n) {
@@ -155,11 +147,11 @@ bool read_results(Reply* reply, std::vector<HeuristicResult>* results) {
 }
 
 int ask(const std::string& content, int requested, std::vector<HeuristicResult>* results) {
-  Heuristics& h = heuristics();
+  static auto* known = new std::unordered_map<std::string, std::vector<HeuristicResult>>;
   {
-    std::lock_guard<std::mutex> lock(h.mutex);
-    auto found = h.known.find(content);
-    if (found != h.known.end()) return *results = found->second, kBlasSuccess;
+    std::lock_guard<std::mutex> lock(tables_mutex());
+    auto found = known->find(content);
+    if (found != known->end()) return *results = found->second, kBlasSuccess;
   }
   Frame frame(Number::lt_heuristic, 7, Codes::kBlas);
   frame.packed(content);
@@ -167,8 +159,8 @@ int ask(const std::string& content, int requested, std::vector<HeuristicResult>*
   Reply reply;
   if (int code = frame.call(&reply)) return code;
   if (!read_results(&reply, results)) return kBlasInternalError;
-  std::lock_guard<std::mutex> lock(h.mutex);
-  h.known[content] = *results;
+  std::lock_guard<std::mutex> lock(tables_mutex());
+  (*known)[content] = *results;
   return kBlasSuccess;
 }
 
@@ -192,6 +184,7 @@ MNEMOSYNE_API cublasStatus_t cublasLtDestroy(void* handle) { return cublasDestro
 
 MNEMOSYNE_API cublasStatus_t cublasLtMatmulDescCreate(void** desc, int compute_type,
                                                       int scale_type) {
+  if (!desc) return kBlasInvalidValue;
   *desc = new MatmulDesc{compute_type, scale_type, {}};
   return kBlasSuccess;
 }
@@ -202,11 +195,13 @@ MNEMOSYNE_API cublasStatus_t cublasLtMatmulDescDestroy(void* desc) {
 
 MNEMOSYNE_API cublasStatus_t cublasLtMatmulDescSetAttribute(void* desc, int id, const void* value,
                                                             size_t size) {
+  if (!desc) return kBlasInvalidValue;
   return set(&static_cast<MatmulDesc*>(desc)->attributes, id, value, size);
 }
 
 MNEMOSYNE_API cublasStatus_t cublasLtMatrixLayoutCreate(void** layout, int type, uint64_t rows,
                                                         uint64_t cols, int64_t ld) {
+  if (!layout) return kBlasInvalidValue;
   *layout = new MatrixLayout{type, rows, cols, ld, {}};
   return kBlasSuccess;
 }
@@ -217,10 +212,12 @@ MNEMOSYNE_API cublasStatus_t cublasLtMatrixLayoutDestroy(void* layout) {
 
 MNEMOSYNE_API cublasStatus_t cublasLtMatrixLayoutSetAttribute(void* layout, int id,
                                                               const void* value, size_t size) {
+  if (!layout) return kBlasInvalidValue;
   return set(&static_cast<MatrixLayout*>(layout)->attributes, id, value, size);
 }
 
 MNEMOSYNE_API cublasStatus_t cublasLtMatmulPreferenceCreate(void** preference) {
+  if (!preference) return kBlasInvalidValue;
   *preference = new Preference;
   return kBlasSuccess;
 }
@@ -231,6 +228,7 @@ MNEMOSYNE_API cublasStatus_t cublasLtMatmulPreferenceDestroy(void* preference) {
 
 MNEMOSYNE_API cublasStatus_t cublasLtMatmulPreferenceSetAttribute(void* preference, int id,
                                                                   const void* value, size_t size) {
+  if (!preference) return kBlasInvalidValue;
   return set(&static_cast<Preference*>(preference)->attributes, id, value, size);
 }
 
@@ -239,6 +237,9 @@ MNEMOSYNE_API cublasStatus_t cublasLtMatmulAlgoGetHeuristic(void*, const void* d
                                                             const void* d, const void* preference,
                                                             int requested, HeuristicResult* results,
                                                             int* count) {
+  if (!desc || !a || !b || !c || !d || !preference || !results || !count || requested < 1) {
+    return kBlasInvalidValue;
+  }
   *count = 0;
   std::string content = pack(content_of(*static_cast<const MatmulDesc*>(desc)));
   for (const void* layout : {a, b, c, d})
@@ -258,6 +259,7 @@ MNEMOSYNE_API cublasStatus_t cublasLtMatmul(void*, const void* desc, const void*
                                             const void* layout_c, void* d, const void* layout_d,
                                             const void* algorithm, void* workspace,
                                             size_t workspace_bytes, cudaStream_t stream) {
+  if (!desc || !layout_a || !layout_b || !layout_c || !layout_d) return kBlasInvalidValue;
   const MatmulDesc& description = *static_cast<const MatmulDesc*>(desc);
   auto layout = [](const void* p) { return pack(*static_cast<const MatrixLayout*>(p)); };
   Frame frame(Number::lt_matmul, 15, Codes::kBlas);

@@ -165,16 +165,13 @@ void unpack_welcome(Unpacker* u, Welcome* w) {
 }
 
 std::string read_answer(int fd, Welcome* welcome) {
-  int fds[2] = {-1, -1};
   uint32_t length = 0;
-  if (!receive_all(fd, reinterpret_cast<char*>(&length), sizeof length, fds)) {
+  if (!receive_all(fd, reinterpret_cast<char*>(&length), sizeof length, welcome->fds)) {
     return failure("no answer from the server");
   }
   if (length > kMaxControl) return "the server's answer is too long";
   std::string body(length, 0);
-  if (!receive_all(fd, &body[0], length, fds)) return failure("no answer from the server");
-  welcome->channel_fd = fds[0];
-  welcome->host_fd = fds[1];
+  if (!receive_all(fd, &body[0], length, welcome->fds)) return failure("no answer from the server");
   Unpacker u(body.data(), body.size());
   u.array();
   int64_t kind = u.integer();
@@ -194,12 +191,16 @@ std::string socket_path() {
   return "/tmp/mnemosyne-" + std::to_string(getuid()) + ".sock";
 }
 
-std::string say_hello(const char* purpose, Welcome* welcome, bool* no_server) {
+Welcome::~Welcome() {
+  for (int fd : fds) {
+    if (fd >= 0) close(fd);
+  }
+}
+
+std::string say_hello(const char* purpose, Welcome* welcome) {
   std::string path = socket_path();
-  *no_server = false;
   int fd = connect_to(path);
   if (fd < 0) {
-    *no_server = true;
     return "no server at " + path + " (" + strerror(errno) +
            "); start one with: python -m mnemosyne.server --clients 4";
   }

@@ -7,18 +7,19 @@
 
 namespace mnemosyne {
 
+// The server's answer. Its files are closed with it; the socket is the session's.
 struct Welcome {
+  ~Welcome();
+
   Device device;
   uint64_t session;
   uint64_t device_base, device_bytes, host_base, host_bytes, staging_bytes;
   int socket = -1;
-  int channel_fd = -1;
-  int host_fd = -1;
+  int fds[2] = {-1, -1};  // the channel, the host slot
 };
 
 std::string socket_path();
-// Asks for the device's description ("probe") or a slot ("attach"). Returns "" or what went wrong;
-// *no_server tells that nobody answered at the socket.
-std::string say_hello(const char* purpose, Welcome* welcome, bool* no_server);
+// Asks for the device's description ("probe") or a slot ("attach"). Returns "" or what went wrong.
+std::string say_hello(const char* purpose, Welcome* welcome);
 
 }  // namespace mnemosyne

@@ -3,20 +3,21 @@
 #include <cstring>
 #include <unordered_set>
 
+#include "tables.h"
+
 namespace mnemosyne {
 namespace {
 
 // Contents of library calls that have succeeded; they need no answer any more.
 struct Succeeded {
-  std::mutex mutex;
   std::unordered_set<uint64_t> contents;
 
   bool has(uint64_t content) {
-    std::lock_guard<std::mutex> lock(mutex);
+    std::lock_guard<std::mutex> lock(tables_mutex());
     return contents.count(content);
   }
   void add(uint64_t content) {
-    std::lock_guard<std::mutex> lock(mutex);
+    std::lock_guard<std::mutex> lock(tables_mutex());
     contents.insert(content);
   }
 };
@@ -148,7 +149,7 @@ Session* Frame::ready(int* code) {
 
 int Frame::sent(int code) {
   if (position_ == 0) return code_of(why_not());
-  if (stream_) stream_->last.store(position_, std::memory_order_release);
+  if (stream_) stream_->used_by(position_);
   return code;
 }
 
@@ -178,6 +179,7 @@ int Frame::call(Reply* reply) {
   uint32_t count = values.array();
   code = static_cast<int>(values.integer());
   if (!values.ok()) code = code_of(kUnknown);
+  if (code < 0) return code;  // between server and stub (MODULE_UNKNOWN); no program sees it
   if (code && count == 2) {
     size_t n;
     const char* why = values.bytes(&n);

@@ -1,26 +1,40 @@
 #include "handles.h"
 
+#include "tables.h"
+
 namespace mnemosyne {
 
 void* Handles::add(unsigned flags, int priority) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<std::mutex> lock(tables_mutex());
   void* handle = reinterpret_cast<void*>(next_);
   next_ += 16;  // never used twice, so a stale handle is noticed
-  HandleState& state = live_[handle];
-  state.flags = flags;
-  state.priority = priority;
+  HandleState*& state = live_[handle];
+  if (spare_.empty()) {
+    state = new HandleState;
+  } else {
+    state = spare_.back();
+    spare_.pop_back();
+    state->last = 0;
+    state->blas = {};
+  }
+  state->flags = flags;
+  state->priority = priority;
   return handle;
 }
 
 HandleState* Handles::find(void* handle) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<std::mutex> lock(tables_mutex());
   auto found = live_.find(handle);
-  return found == live_.end() ? nullptr : &found->second;
+  return found == live_.end() ? nullptr : found->second;
 }
 
 bool Handles::remove(void* handle) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return live_.erase(handle) == 1;
+  std::lock_guard<std::mutex> lock(tables_mutex());
+  auto found = live_.find(handle);
+  if (found == live_.end()) return false;
+  spare_.push_back(found->second);
+  live_.erase(found);
+  return true;
 }
 
 // Leaked on purpose: stubs may run while the process exits.

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <atomic>
-#include <mutex>
 #include <unordered_map>
+#include <vector>
 
 #include "types.h"
 
@@ -12,8 +12,8 @@ namespace mnemosyne {
 struct HandleState {
   unsigned flags = 0;
   int priority = 0;
-  std::atomic<uint64_t> last{
-      0};  // position of the last frame that used (stream) or recorded (event) it
+  // Position of the last frame that used (stream) or recorded (event) it.
+  std::atomic<uint64_t> last{0};
   // cuBLAS handles only.
   struct {
     void* stream = nullptr;
@@ -23,9 +23,17 @@ struct HandleState {
     int pointer_mode = 0;
     bool changed = false;
   } blas;
+
+  // Two threads may use a stream at once, and say so in the other order.
+  void used_by(uint64_t position) {
+    uint64_t seen = last.load(std::memory_order_relaxed);
+    while (seen < position && !last.compare_exchange_weak(seen, position)) {
+    }
+  }
 };
 
-// One kind of handle. Thread-safe; a state stays valid until its handle is removed.
+// One kind of handle. Thread-safe. A removed handle's state is kept for a later handle and never
+// freed: another thread may be in a call with it.
 class Handles {
  public:
   explicit Handles(uint64_t first) : next_(first) {}
@@ -34,8 +42,8 @@ class Handles {
   bool remove(void* handle);
 
  private:
-  std::mutex mutex_;
-  std::unordered_map<void*, HandleState> live_;
+  std::unordered_map<void*, HandleState*> live_;
+  std::vector<HandleState*> spare_;
   uint64_t next_;
 };
 

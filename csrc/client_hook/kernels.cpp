@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "frame.h"
+#include "tables.h"
 
 namespace mnemosyne {
 namespace {
@@ -130,16 +131,16 @@ struct LaunchConfig {
   unsigned count;
 };
 
-KernelInfo* checked(Kernel* kernel, const Configuration& c, int* code) {
+KernelInfo* checked(Kernel* kernel, const Configuration& c, void** args, int* code) {
   KernelInfo* info = resolve(kernel, code);
   if (!info) return nullptr;
-  *code = check(*info, c);
+  *code = !args && !info->parameters.empty() ? kInvalidValue : check(*info, c);
   return *code ? nullptr : info;
 }
 
 int launch(Kernel* kernel, const Configuration& c, void** args) {
   int code = kSuccess;
-  KernelInfo* info = checked(kernel, c, &code);
+  KernelInfo* info = checked(kernel, c, args, &code);
   if (!info) return report(code);
   Frame frame(Number::launch, 10);
   put_launch(&frame, *info, c, args);
@@ -150,7 +151,7 @@ int launch_with(Kernel* kernel, const LaunchConfig& config, void** args) {
   Configuration c{config.grid, config.block, config.shared, config.stream};
   if (config.count == 0) return launch(kernel, c, args);
   int code = kSuccess;
-  KernelInfo* info = checked(kernel, c, &code);
+  KernelInfo* info = checked(kernel, c, args, &code);
   if (!info) return report(code);
   Frame frame(Number::launch_ex, 11);
   put_launch(&frame, *info, c, args);
@@ -199,23 +200,14 @@ int set_attribute(KernelInfo* info, int attribute, int value) {
 }
 
 // Occupancy by (function, block size, dynamic shared memory, flags).
-struct Occupancies {
-  std::mutex mutex;
-  std::unordered_map<std::string, int> known;
-};
-Occupancies& occupancies() {
-  static Occupancies* one = new Occupancies;
-  return *one;
-}
-
 int ask_occupancy(KernelInfo* info, int block, size_t shared, unsigned flags, int* blocks) {
   uint64_t key[4] = {info->function, static_cast<uint64_t>(block), shared, flags};
   std::string content(reinterpret_cast<char*>(key), sizeof key);
-  Occupancies& o = occupancies();
+  static auto* known = new std::unordered_map<std::string, int>;
   {
-    std::lock_guard<std::mutex> lock(o.mutex);
-    auto found = o.known.find(content);
-    if (found != o.known.end()) return *blocks = found->second, kSuccess;
+    std::lock_guard<std::mutex> lock(tables_mutex());
+    auto found = known->find(content);
+    if (found != known->end()) return *blocks = found->second, kSuccess;
   }
   Frame frame(Number::occupancy, 4);
   frame.unsigned_integer(info->function);
@@ -225,8 +217,8 @@ int ask_occupancy(KernelInfo* info, int block, size_t shared, unsigned flags, in
   Reply reply;
   if (int code = frame.call(&reply)) return code;
   *blocks = static_cast<int>(reply.values().integer());
-  std::lock_guard<std::mutex> lock(o.mutex);
-  o.known[content] = *blocks;
+  std::lock_guard<std::mutex> lock(tables_mutex());
+  (*known)[content] = *blocks;
   return kSuccess;
 }
 
@@ -235,15 +227,16 @@ int ask_occupancy(KernelInfo* info, int block, size_t shared, unsigned flags, in
 KernelInfo* resolve(Kernel* kernel, int* code) {
   KernelInfo* info = kernel->info.load(std::memory_order_acquire);
   if (info) return info;
+  if (!session()) return *code = why_not(), nullptr;
   static std::mutex* mutex = new std::mutex;
   std::lock_guard<std::mutex> lock(*mutex);
   if ((info = kernel->info.load())) return info;
-  if (!session()) return *code = why_not(), nullptr;
   if (!locate(kernel->module)) return *code = report(kInvalidDeviceFunction), nullptr;
   Reply reply;
   *code = ask(kernel, &reply);
   if (*code == kModuleUnknown && (*code = upload(*kernel->module)) == kSuccess) {
     *code = ask(kernel, &reply);
+    if (*code == kModuleUnknown) *code = report(kUnknown);
   }
   if (*code) return nullptr;
   info = read_info(&reply);
@@ -296,6 +289,7 @@ MNEMOSYNE_API cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3
 
 MNEMOSYNE_API cudaError_t cudaLaunchKernelExC(const void* config, const void* function,
                                               void** args) {
+  if (!config) return report(kInvalidValue);
   Kernel* kernel = find_kernel(function);
   if (!kernel) return report(kInvalidDeviceFunction);
   return launch_with(kernel, *static_cast<const LaunchConfig*>(config), args);
@@ -314,6 +308,7 @@ MNEMOSYNE_API cudaError_t cudaLaunchCooperativeKernel(const void* function, dim3
 }
 
 MNEMOSYNE_API cudaError_t cudaFuncGetAttributes(void* attributes, const void* function) {
+  if (!attributes) return report(kInvalidValue);
   int code = kSuccess;
   KernelInfo* info = info_of(function, &code);
   if (!info) return code;
@@ -348,6 +343,7 @@ MNEMOSYNE_API cudaError_t cudaFuncSetCacheConfig(const void*, int) { return kSuc
 
 MNEMOSYNE_API cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
     int* blocks, const void* function, int block, size_t shared, unsigned flags) {
+  if (!blocks) return report(kInvalidValue);
   int code = kSuccess;
   KernelInfo* info = info_of(function, &code);
   return info ? report(ask_occupancy(info, block, shared, flags, blocks)) : code;

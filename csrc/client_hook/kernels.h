@@ -14,6 +14,7 @@ struct Module {
   explicit Module(const unsigned char* data) : fatbin(data) {}
 
   const unsigned char* fatbin;  // in the mapped library
+  size_t first = 0, last = 0;   // its functions, in the order of registration
   // Found on first use: the file the fatbin lies in.
   std::string path;
   uint64_t offset = 0;

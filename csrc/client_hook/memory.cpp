@@ -1,22 +1,23 @@
 #include "memory.h"
 
 #include "frame.h"
+#include "tables.h"
 
 namespace mnemosyne {
 
 void Ranges::add(const void* start, size_t size) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<std::mutex> lock(tables_mutex());
   ranges_[static_cast<const char*>(start)] = size;
 }
 
 bool Ranges::remove(const void* start) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<std::mutex> lock(tables_mutex());
   return ranges_.erase(static_cast<const char*>(start)) == 1;
 }
 
 bool Ranges::find(const void* p, const void** start, size_t* size) {
   auto at = static_cast<const char*>(p);
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<std::mutex> lock(tables_mutex());
   auto after = ranges_.upper_bound(at);
   if (after == ranges_.begin()) return false;
   auto range = std::prev(after);
@@ -47,13 +48,15 @@ int allocate(void** out, size_t bytes, Number message) {
   if (!out) return kInvalidValue;
   *out = nullptr;
   if (bytes == 0) return kSuccess;
+  Session* s = session();
+  if (!s) return why_not();
   Frame frame(message, 1);
   frame.unsigned_integer(bytes);
   Reply reply;
   if (int code = frame.call(&reply)) return code;
   uint64_t answer = reply.values().integer();
   bool host = message == Number::host_alloc;
-  *out = host ? session()->host + answer : reinterpret_cast<char*>(answer);
+  *out = host ? s->host + answer : reinterpret_cast<char*>(answer);
   (host ? pinned_memory() : device_memory()).add(*out, bytes);
   return kSuccess;
 }
@@ -148,11 +151,13 @@ MNEMOSYNE_API cudaError_t cudaHostUnregister(void* p) {
 }
 
 MNEMOSYNE_API cudaError_t cudaHostGetDevicePointer(void** device, void* host, unsigned) {
+  if (!device) return report(kInvalidValue);
   *device = describe(host).device_pointer;
   return *device ? kSuccess : report(kInvalidValue);
 }
 
 MNEMOSYNE_API cudaError_t cudaHostGetFlags(unsigned* flags, void* host) {
+  if (!flags) return report(kInvalidValue);
   const void* start;
   size_t size;
   *flags = 0;
@@ -166,6 +171,7 @@ MNEMOSYNE_API cudaError_t cudaPointerGetAttributes(void* attributes, const void*
 }
 
 MNEMOSYNE_API int cuPointerGetAttribute(void* data, int attribute, uint64_t p) {
+  if (!data) return kInvalidValue;
   enum {
     kMemoryType = 2,
     kDevicePointer = 3,

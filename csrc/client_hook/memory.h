@@ -2,7 +2,6 @@
 #pragma once
 
 #include <map>
-#include <mutex>
 
 #include "types.h"
 
@@ -17,7 +16,6 @@ class Ranges {
   bool find(const void* p, const void** start, size_t* size);
 
  private:
-  std::mutex mutex_;
   std::map<const char*, size_t> ranges_;
 };
 

@@ -8,11 +8,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
-#include <mutex>
 #include <unordered_map>
 
 #include "errors.h"
 #include "kernels.h"
+#include "tables.h"
 
 namespace mnemosyne {
 namespace {
@@ -40,7 +40,6 @@ struct Registered {
 };
 
 struct Registry {
-  std::mutex mutex;
   std::deque<Module> modules;
   std::vector<Registered> functions;
   size_t indexed = 0;  // functions that `kernels` knows already
@@ -50,6 +49,7 @@ struct Registry {
   void index_new() {
     for (; indexed < functions.size(); ++indexed) {
       const Registered& f = functions[indexed];
+      if (!f.host) continue;  // unloaded before anything was launched
       kernels[f.host] = new Kernel{f.module, f.name};
     }
   }
@@ -105,7 +105,7 @@ bool locate(Module* module) {
 
 Kernel* find_kernel(const void* function) {
   Registry& r = registry();
-  std::lock_guard<std::mutex> lock(r.mutex);
+  std::lock_guard<std::mutex> lock(tables_mutex());
   r.index_new();
   auto found = r.kernels.find(function);
   if (found != r.kernels.end()) {
@@ -122,7 +122,7 @@ using namespace mnemosyne;
 
 MNEMOSYNE_API void** __cudaRegisterFatBinary(void* wrapper) {
   Registry& r = registry();
-  std::lock_guard<std::mutex> lock(r.mutex);
+  std::lock_guard<std::mutex> lock(tables_mutex());
   r.modules.emplace_back(static_cast<FatbinWrapper*>(wrapper)->data);
   return reinterpret_cast<void**>(&r.modules.back());
 }
@@ -132,10 +132,11 @@ MNEMOSYNE_API void __cudaRegisterFatBinaryEnd(void**) {}
 // The library is being unloaded: its stubs must not be found any more.
 MNEMOSYNE_API void __cudaUnregisterFatBinary(void** handle) {
   Registry& r = registry();
-  std::lock_guard<std::mutex> lock(r.mutex);
+  std::lock_guard<std::mutex> lock(tables_mutex());
   auto* module = reinterpret_cast<Module*>(handle);
-  for (Registered& f : r.functions) {
-    if (f.module != module) continue;
+  for (size_t i = module->first; i < module->last; ++i) {
+    Registered& f = r.functions[i];
+    if (f.module != module) continue;  // another library was loaded at the same time
     r.kernels.erase(f.host);
     f.host = nullptr;
   }
@@ -144,8 +145,11 @@ MNEMOSYNE_API void __cudaUnregisterFatBinary(void** handle) {
 MNEMOSYNE_API void __cudaRegisterFunction(void** handle, const char* host, char*, const char* name,
                                           int, void*, void*, dim3*, dim3*, int*) {
   Registry& r = registry();
-  std::lock_guard<std::mutex> lock(r.mutex);
-  r.functions.push_back({reinterpret_cast<Module*>(handle), host, name});
+  std::lock_guard<std::mutex> lock(tables_mutex());
+  auto* module = reinterpret_cast<Module*>(handle);
+  if (module->last == 0) module->first = r.functions.size();
+  r.functions.push_back({module, host, name});
+  module->last = r.functions.size();
 }
 
 // A module's variables live with the module, on the server.

@@ -8,12 +8,23 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <new>
 
 #include "connect.h"
 #include "errors.h"
+#include "tables.h"
+
+#ifndef MAP_FIXED_NOREPLACE
+#define MAP_FIXED_NOREPLACE 0x100000
+#endif
 
 namespace mnemosyne {
 namespace {
+
+void before_fork();
+void after_fork();
+void forget_parent();
+void begin_exit();
 
 constexpr int kRecheckMilliseconds = 100;  // how long a sleeper trusts that it will be woken
 constexpr int kSpins = 400;
@@ -29,12 +40,26 @@ struct Client {
   std::string reason;  // of the last failure
 };
 Client& client() {
-  static Client* one = new Client;
+  static Client* one = [] {
+    pthread_atfork(before_fork, after_fork, forget_parent);
+    atexit(begin_exit);
+    return new Client;
+  }();
   return *one;
 }
 
+void before_fork() { tables_mutex().lock(); }
+void after_fork() { tables_mutex().unlock(); }
+
 void forget_parent() {
+  after_fork();
   Client& c = client();
+  if (c.mutex.try_lock()) {
+    c.mutex.unlock();
+  } else {  // held by a thread that asked the server, which the child does not have
+    new (&c.mutex) std::mutex;
+    new (&c.reason) std::string;
+  }
   Session* s = c.session.load();
   if (!s) return;
   c.forked = true;
@@ -44,18 +69,9 @@ void forget_parent() {
 
 void begin_exit() { client().exiting = true; }
 
-void watch_process_life() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    pthread_atfork(nullptr, nullptr, forget_parent);
-    atexit(begin_exit);
-  });
-}
-
 const Device* probe(Client* c) {
   Welcome welcome;
-  bool no_server;
-  c->reason = say_hello("probe", &welcome, &no_server);
+  c->reason = say_hello("probe", &welcome);
   if (!c->reason.empty()) {
     c->absent = true;
     say("%s", c->reason.c_str());
@@ -64,34 +80,32 @@ const Device* probe(Client* c) {
   return new Device(welcome.device);
 }
 
-void* map_host(const Welcome& w) {
-#ifndef MAP_FIXED_NOREPLACE
-#define MAP_FIXED_NOREPLACE 0x100000
-#endif
-  void* wanted = reinterpret_cast<void*>(w.host_base);
-  void* p = mmap(wanted, w.host_bytes, PROT_READ | PROT_WRITE,
-                 MAP_SHARED | MAP_FIXED_NOREPLACE | MAP_NORESERVE, w.host_fd, 0);
-  return p == wanted ? p : nullptr;
+// Maps at exactly this address; null when it is in use.
+void* map_at(uint64_t address, uint64_t size, int protection, int flags, int fd) {
+  void* wanted = reinterpret_cast<void*>(address);
+  void* p = mmap(wanted, size, protection, flags | MAP_FIXED_NOREPLACE | MAP_NORESERVE, fd, 0);
+  if (p == wanted) return p;
+  if (p != MAP_FAILED) munmap(p, size);  // a kernel that does not know MAP_FIXED_NOREPLACE
+  return nullptr;
 }
 
-// Keeps mappings of the program's own out of the device's address range.
-bool reserve_device_range(const Welcome& w) {
-  void* wanted = reinterpret_cast<void*>(w.device_base);
-  void* p = mmap(wanted, w.device_bytes, PROT_NONE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
-  return p == wanted;
-}
-
-Session* open_session(const Welcome& w, std::string* error) {
+void* map_channel(int fd) {
   struct stat status;
-  void* channel = MAP_FAILED;
-  if (fstat(w.channel_fd, &status) == 0 && status.st_size == sizeof(Channel)) {
-    channel = mmap(nullptr, sizeof(Channel), PROT_READ | PROT_WRITE, MAP_SHARED, w.channel_fd, 0);
-  }
-  void* host = channel == MAP_FAILED ? nullptr : map_host(w);
-  if (!host || !reserve_device_range(w)) {
-    *error = "the session's memory cannot be mapped: its address range is in use in this process";
-    close(w.socket);
+  if (fstat(fd, &status) != 0 || status.st_size != sizeof(Channel)) return nullptr;
+  void* p = mmap(nullptr, sizeof(Channel), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  return p == MAP_FAILED ? nullptr : p;
+}
+
+// The reservation keeps mappings of the program's own out of the device's address range.
+Session* open_session(const Welcome& w) {
+  void* channel = map_channel(w.fds[0]);
+  void* host = map_at(w.host_base, w.host_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, w.fds[1]);
+  void* reserved =
+      map_at(w.device_base, w.device_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+  if (!channel || !host || !reserved) {
+    if (channel) munmap(channel, sizeof(Channel));
+    if (host) munmap(host, w.host_bytes);
+    if (reserved) munmap(reserved, w.device_bytes);
     return nullptr;
   }
   auto* s = new Session;
@@ -107,15 +121,13 @@ Session* open_session(const Welcome& w, std::string* error) {
 
 Session* attach(Client* c) {
   Welcome welcome;
-  bool no_server;
-  c->reason = say_hello("attach", &welcome, &no_server);
+  c->reason = say_hello("attach", &welcome);
   if (!c->reason.empty()) return nullptr;
-  Session* s = open_session(welcome, &c->reason);
-  close(welcome.channel_fd);
-  close(welcome.host_fd);
-  if (!s) return nullptr;
-  if (!c->device) c->device = new Device(welcome.device);
-  return s;
+  Session* s = open_session(welcome);
+  if (s) return s;
+  c->reason = "the session's memory cannot be mapped: its address range is in use in this process";
+  close(welcome.socket);
+  return nullptr;
 }
 
 bool server_is_gone(Session* s) {
@@ -149,6 +161,11 @@ void wake_server(Channel* c) {
 
 }  // namespace
 
+std::mutex& tables_mutex() {
+  static std::mutex* one = new std::mutex;
+  return *one;
+}
+
 const Device* device() {
   Client& c = client();
   if (const Device* d = c.device.load(std::memory_order_acquire)) return d;
@@ -166,7 +183,6 @@ Session* session() {
                : s;
   }
   if (c.exiting || !device()) return nullptr;
-  watch_process_life();
   std::lock_guard<std::mutex> lock(c.mutex);
   if (!c.session) c.session = attach(&c);
   return c.session;

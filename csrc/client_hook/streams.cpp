@@ -45,6 +45,7 @@ MNEMOSYNE_API cudaError_t cudaStreamQuery(cudaStream_t stream) {
 }
 
 MNEMOSYNE_API cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
+  if (!priority) return report(kInvalidValue);
   HandleState* state = find_stream(stream);
   if (!state) return report(kInvalidResourceHandle);
   *priority = state->priority;
@@ -52,6 +53,7 @@ MNEMOSYNE_API cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priori
 }
 
 MNEMOSYNE_API cudaError_t cudaStreamGetFlags(cudaStream_t stream, unsigned* flags) {
+  if (!flags) return report(kInvalidValue);
   HandleState* state = find_stream(stream);
   if (!state) return report(kInvalidResourceHandle);
   *flags = state->flags;
@@ -59,12 +61,14 @@ MNEMOSYNE_API cudaError_t cudaStreamGetFlags(cudaStream_t stream, unsigned* flag
 }
 
 MNEMOSYNE_API cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long* id) {
+  if (!id) return report(kInvalidValue);
   if (!find_stream(stream)) return report(kInvalidResourceHandle);
   *id = reinterpret_cast<unsigned long long>(stream);
   return kSuccess;
 }
 
 MNEMOSYNE_API cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device) {
+  if (!device) return report(kInvalidValue);
   if (!find_stream(stream)) return report(kInvalidResourceHandle);
   *device = 0;
   return kSuccess;
@@ -72,6 +76,7 @@ MNEMOSYNE_API cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device) 
 
 // Capture cannot begin (cudaStreamBeginCapture refuses), so nothing is ever being captured.
 MNEMOSYNE_API cudaError_t cudaStreamIsCapturing(cudaStream_t stream, int* status) {
+  if (!status) return report(kInvalidValue);
   *status = 0;  // cudaStreamCaptureStatusNone
   return find_stream(stream) ? kSuccess : report(kInvalidResourceHandle);
 }
@@ -85,6 +90,7 @@ MNEMOSYNE_API cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, int* sta
 }
 
 MNEMOSYNE_API cudaError_t cudaThreadExchangeStreamCaptureMode(int* mode) {
+  if (!mode) return report(kInvalidValue);
   static thread_local int current = 0;  // cudaStreamCaptureModeGlobal
   int before = current;
   current = *mode;
@@ -94,6 +100,7 @@ MNEMOSYNE_API cudaError_t cudaThreadExchangeStreamCaptureMode(int* mode) {
 
 MNEMOSYNE_API cudaError_t cudaLaunchHostFunc(cudaStream_t stream, HostFunction function,
                                              void* data) {
+  if (!function) return report(kInvalidValue);
   return run_on_host(stream, function, data);
 }
 
@@ -106,6 +113,7 @@ struct CallbackArguments {
 
 MNEMOSYNE_API cudaError_t cudaStreamAddCallback(cudaStream_t stream, StreamCallback function,
                                                 void* data, unsigned) {
+  if (!function) return report(kInvalidValue);
   CallbackArguments arguments{function, stream, data};
   return run_on_host(
       stream,
@@ -128,7 +136,7 @@ MNEMOSYNE_API cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream
   frame.unsigned_integer(flags);
   int code = frame.post();
   HandleState* state = events().find(event);
-  if (state && frame.position()) state->last.store(frame.position(), std::memory_order_release);
+  if (state) state->used_by(frame.position());
   return report(code);
 }
 
