@@ -76,7 +76,9 @@ int check(const KernelInfo& info, const Configuration& c) {
   uint64_t threads = uint64_t{c.block.x} * c.block.y * c.block.z;
   if (threads == 0 || uint64_t{c.grid.x} * c.grid.y * c.grid.z == 0) return kInvalidConfiguration;
   if (c.grid.x > INT32_MAX || c.grid.y > 65535 || c.grid.z > 65535) return kInvalidConfiguration;
-  if (c.block.z > 64 || threads > 1024) return kInvalidConfiguration;
+  if (c.block.x > 1024 || c.block.y > 1024 || c.block.z > 64 || threads > 1024) {
+    return kInvalidConfiguration;
+  }
   if (static_cast<int64_t>(threads) > info.attributes[KernelInfo::kMaxThreads]) {
     return 701;  // cudaErrorLaunchOutOfResources
   }

@@ -41,12 +41,14 @@ BY_HAND = [
     ),
 ]  # fmt: skip
 
-#: Exported under the unversioned name too, as the driver's own tables list them.
+#: What a program gets that asks for the unversioned name, as the driver's own tables list them.
 VERSIONED = {
     "cuCtxPopCurrent": "cuCtxPopCurrent_v2",
     "cuCtxPushCurrent": "cuCtxPushCurrent_v2",
+    "cuDeviceGetUuid": "cuDeviceGetUuid_v2",
     "cuDevicePrimaryCtxRelease": "cuDevicePrimaryCtxRelease_v2",
     "cuDeviceTotalMem": "cuDeviceTotalMem_v2",
+    "cuGetProcAddress": "cuGetProcAddress_v2",
     "cuMemGetAddressRange": "cuMemGetAddressRange_v2",
     "cuStreamWriteValue32": "cuStreamWriteValue32_v2",
 }

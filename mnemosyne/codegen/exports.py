@@ -20,8 +20,7 @@ def render_map(spec: Spec) -> str:
 def render_table(spec: Spec) -> str:
     """export_table.h."""
     names = _exported(spec)
-    aliases = {alias: name for alias, name in VERSIONED.items() if alias not in names}
-    targets = {**{name: name for name in names}, **aliases}
+    targets = {**{name: name for name in names}, **VERSIONED}
     declarations = "\n".join(f'extern "C" void {name}();' for name in names)
     rows = "\n".join(
         f'    {{"{name}", reinterpret_cast<void*>(&{targets[name]})}},' for name in sorted(targets)

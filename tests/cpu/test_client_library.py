@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 from conftest import ROOT, Server
 
+from mnemosyne.cli import client_library
 from mnemosyne.server import slots
 
 sys.path.insert(0, str(ROOT / "tests" / "unit"))
-from cubin_images import FakeCubin, FakeKernel, cubin, entry, fatbin  # noqa: E402
+from cubin_images import FakeCubin, FakeKernel, cubin, entry, fatbin
 
 #: What a client has to say before it can call.
 PRELUDE = """
@@ -137,7 +139,7 @@ print(cuda.cudaMemcpy(back, p, SIZE(16), DEVICE_TO_HOST), *back)
 getattr(cuda, "__cudaUnregisterFatBinary")(module)
 print(launch(args))
 """
-    assert output(server, code).split() == "0 0 1 0 7.0 7.0 7.0 7.0 98".split()
+    assert output(server, code).split() == ["0", "0", "1", "0", "7.0", "7.0", "7.0", "7.0", "98"]
 
 
 def test_threads_share_the_staging_area_and_stay_inside(server: Server) -> None:
@@ -201,3 +203,23 @@ done = True
 print(codes, cuda.cudaStreamSynchronize(stream))
 """
     assert output(server, code) == "{3} 0"
+
+
+def test_the_driver_gives_the_newest_version_of_a_function(server: Server) -> None:
+    """cuGetProcAddress has five parameters since CUDA 12; the last is its status."""
+    code = """
+get, found, status = c_void_p(), c_void_p(), c_int(7)
+print(cuda.cudaGetDriverEntryPoint(b"cuGetProcAddress", byref(get), ctypes.c_ulonglong(0), None))
+call = ctypes.CFUNCTYPE(c_int, ctypes.c_char_p, c_void_p, c_int, ctypes.c_uint64, c_void_p)
+call(get.value)(b"cuInit", byref(found), 13000, 0, byref(status))
+print(status.value, found.value == ctypes.cast(cuda.cuInit, c_void_p).value)
+"""
+    assert output(server, code).split() == ["0", "0", "True"]
+
+
+def test_loading_the_library_allocates_nothing(server: Server) -> None:
+    """Initialisers of the C++ library's would be the only ones there are."""
+    symbols = subprocess.run(
+        ["nm", "-C", str(client_library())], text=True, capture_output=True, check=True
+    ).stdout
+    assert "emergency_pool" not in symbols
