@@ -75,6 +75,26 @@ def _gradient(
     return table.grad
 
 
+def _bags(mode: str, padding: int | None = None, scaled: bool = False) -> Case:
+    def case(device: torch.device) -> Sequence[torch.Tensor]:
+        table = _random(60, 20).to(device).requires_grad_()
+        factors = _random(900).to(device).requires_grad_() if scaled else None
+        offsets = torch.tensor([0, 4, 4, 300, 301, 890], device=device)
+        found = torch.nn.functional.embedding_bag(
+            _integers(60, 900).to(device),
+            table,
+            offsets,
+            mode=mode,
+            per_sample_weights=factors,
+            padding_idx=padding,
+        )
+        found.backward(_random(6, 20, seed=2).to(device))
+        wanted = [table] if factors is None else [table, factors]
+        return [found.detach(), *(x.grad for x in wanted if x.grad is not None)]
+
+    return case
+
+
 def _sorted_rows(*shape: int, dim: int = -1) -> Case:
     """Numbers without repetitions, so that every right result is the same."""
 
@@ -141,7 +161,19 @@ def _unique(kind: torch.dtype, high: int = 40) -> Case:
 
 def _shuffled(device: torch.device) -> Sequence[torch.Tensor]:
     """randperm draws other numbers on another device; but all of them."""
-    return [torch.randperm(n, device=device).sort().values for n in (1, 10, 5000, 100000)]
+    sizes = [1, 10, 5000, 100000] * 20
+    return [torch.randperm(n, device=device).sort().values for n in sizes]
+
+
+def _histogram(device: torch.device) -> Sequence[torch.Tensor]:
+    integers, numbers = _integers(50, 3000).to(device), _random(3000).to(device)
+    return [
+        integers.bincount(minlength=60),
+        integers.int().bincount(weights=_integers(8, 3000).double().to(device)),
+        _integers(100000, 3000).to(device).bincount(),
+        numbers.histc(30),
+        numbers.double().histc(7, -1, 1),
+    ]
 
 
 _KINDS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
@@ -188,5 +220,8 @@ CASES: dict[str, Case] = {
     **{f"unique {kind}": _unique(kind) for kind in (*_FLOATS[:3], *_KINDS)},
     "unique of one": _unique(torch.bool, 1),
     "randperm": _shuffled,
-    "bincount": lambda device: [_integers(50, 3000).to(device).bincount(minlength=60)],
+    "histogram": _histogram,
+    **{f"bags {mode}": _bags(mode) for mode in ("sum", "mean", "max")},
+    **{f"bags {mode} with padding": _bags(mode, 7) for mode in ("sum", "mean", "max")},
+    "bags with factors": _bags("sum", scaled=True),
 }

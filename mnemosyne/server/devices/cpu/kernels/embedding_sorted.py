@@ -20,7 +20,7 @@ from .names import dtype, template_arguments
 _PART = 10  # rows of a part
 
 
-class _Vectors:
+class Vectors:
     """Reads vectors of a kernel's index type, and counts."""
 
     def __init__(self, index: torch.dtype) -> None:
@@ -40,7 +40,7 @@ def _bounds(starts: Tensor, end: int) -> Tensor:
 
 def _bind_parts_per_segment(kernel: KernelInfo) -> Run:
     """(out, segments' starts, their number, rows)."""
-    vector = _Vectors(_only_type(kernel, "krn_partials_per_segment"))
+    vector = Vectors(_only_type(kernel, "krn_partials_per_segment"))
     unpack = unpacker(kernel, "QQQq")
 
     def run(launch: Launch) -> None:
@@ -55,7 +55,7 @@ def _bind_parts_per_segment(kernel: KernelInfo) -> Run:
 
 def _bind_number_of_parts(kernel: KernelInfo) -> Run:
     """(parts per segment, their exclusive sums, number of segments, out)."""
-    vector = _Vectors(_only_type(kernel, "compute_num_of_partial_segments"))
+    vector = Vectors(_only_type(kernel, "compute_num_of_partial_segments"))
     unpack = unpacker(kernel, "QQQQ")
 
     def run(launch: Launch) -> None:
@@ -70,7 +70,7 @@ def _bind_number_of_parts(kernel: KernelInfo) -> Run:
 
 def _bind_part_starts(kernel: KernelInfo) -> Run:
     """(out, parts per segment, their exclusive sums, segments' starts, number of segments)."""
-    vector = _Vectors(_only_type(kernel, "krn_partial_segment_offset"))
+    vector = Vectors(_only_type(kernel, "krn_partial_segment_offset"))
     unpack = unpacker(kernel, "QQQQQ")
 
     def run(launch: Launch) -> None:
@@ -88,7 +88,7 @@ def _bind_part_starts(kernel: KernelInfo) -> Run:
 
 def _bind_part_segments(kernel: KernelInfo) -> Run:
     """(out, parts per segment, their exclusive sums, number of segments)."""
-    vector = _Vectors(_only_type(kernel, "krn_partial_to_segment_idx"))
+    vector = Vectors(_only_type(kernel, "krn_partial_to_segment_idx"))
     unpack = unpacker(kernel, "QQQQ")
 
     def run(launch: Launch) -> None:
@@ -105,39 +105,42 @@ def _only_type(kernel: KernelInfo, name: str) -> torch.dtype:
     return dtype(template_arguments(kernel.demangled, name)[0])
 
 
-class _Parts:
-    """Sums of parts: rows of the gradient, each over its index's frequency if that is given."""
+class _Rows:
+    """Rows of the gradient in sorted order, each over its index's frequency if that is given."""
 
-    def __init__(self, kind: torch.dtype, vector: _Vectors) -> None:
+    def __init__(self, kind: torch.dtype, vector: Vectors) -> None:
         self._kind, self._vector = kind, vector
 
-    def sums(
-        self, memory: Memory, order_at: int, grad_at: int, counts_at: int, rows: int, size: int,
-        starts: Tensor,
-    ) -> Tensor:  # fmt: skip
+    def read(
+        self, memory: Memory, order_at: int, grad_at: int, counts_at: int, rows: int, size: int
+    ) -> Tensor:
         order = self._vector(memory, order_at, rows).long()
         last = int(order.max()) + 1
         grad = memory.view(grad_at, self._kind, (last, size), (size, 1))
         values = grad.index_select(0, order).to(opmath(self._kind))
         if counts_at:
-            values = values / self._vector(memory, counts_at, rows)[:, None].to(values.dtype)
-        part = torch.repeat_interleave(_bounds(starts, rows))
-        sums = values.new_zeros((len(starts), size))
-        return sums.index_add_(0, part, values)
+            values /= self._vector(memory, counts_at, rows)[:, None]
+        return values
+
+
+def add_parts(rows: Tensor, starts: Tensor) -> Tensor:
+    """The sums of rows that follow each other, a part from each start to the next."""
+    part = torch.repeat_interleave(_bounds(starts, len(rows)))
+    return rows.new_zeros((len(starts), rows.shape[1])).index_add_(0, part, rows)
 
 
 def _bind_sums(kernel: KernelInfo) -> Run:
     """compute_grad_weight: (order, gradient, counts, rows, row size, starts, parts, out)."""
     kind, index = template_arguments(kernel.demangled, "compute_grad_weight")
-    vector = _Vectors(dtype(index))
-    parts, accumulated = _Parts(dtype(kind), vector), opmath(dtype(kind))
+    vector = Vectors(dtype(index))
+    gradient, accumulated = _Rows(dtype(kind), vector), opmath(dtype(kind))
     unpack = unpacker(kernel, "QQQqqQQQx")
 
     def run(launch: Launch) -> None:
         order, grad, counts, rows, size, starts_at, number_at, target = unpack(launch.args)
         memory = launch.memory
         starts = vector(memory, starts_at, vector.count(memory, number_at))
-        sums = parts.sums(memory, order, grad, counts, rows, size, starts)
+        sums = add_parts(gradient.read(memory, order, grad, counts, rows, size), starts)
         memory.view(target, accumulated, sums.shape, (size, 1)).copy_(sums)
 
     return run
@@ -150,7 +153,7 @@ def _bind_scatter(kernel: KernelInfo) -> Run:
     segments' first parts, the number of parts, the padding's index.
     """
     kind, index = template_arguments(kernel.demangled, "sum_and_scatter")
-    element, vector = dtype(kind), _Vectors(dtype(index))
+    element, vector = dtype(kind), Vectors(dtype(index))
     unpack = unpacker(kernel, "QQqQQQQQqx")
 
     def run(launch: Launch) -> None:
@@ -180,8 +183,8 @@ def _bind_accumulate(kernel: KernelInfo) -> Run:
     """
     name = "compute_grad_weight_atomic_accumulate"
     kind, out, index = template_arguments(kernel.demangled, name)
-    element, vector = dtype(out), _Vectors(dtype(index))
-    parts = _Parts(dtype(kind), vector)
+    element, vector = dtype(out), Vectors(dtype(index))
+    gradient = _Rows(dtype(kind), vector)
     unpack = unpacker(kernel, "QQQqqQQQQQQqx")
 
     def run(launch: Launch) -> None:
@@ -201,7 +204,7 @@ def _bind_accumulate(kernel: KernelInfo) -> Run:
         ) = unpack(launch.args)
         memory = launch.memory
         starts = vector(memory, starts_at, vector.count(memory, number_at))
-        sums = parts.sums(memory, order, grad, counts, rows, size, starts)
+        sums = add_parts(gradient.read(memory, order, grad, counts, rows, size), starts)
         indices = vector(memory, indices_at, rows)[starts.long()].long()
         kept = indices != padding
         table = memory.view(weights, element, (int(indices[-1]) + 1, size), (size, 1))

@@ -47,7 +47,7 @@ def reader(kernel: KernelInfo, iterator: str, place: int = 0) -> Read:
     return read
 
 
-def _starts(keys: Tensor) -> Tensor:
+def run_starts(keys: Tensor) -> Tensor:
     """The places where runs begin."""
     changes = (keys[1:] != keys[:-1]).nonzero().flatten() + 1
     return torch.cat((changes.new_zeros(min(1, len(keys))), changes))
@@ -72,7 +72,7 @@ def _bind_unique(kernel: KernelInfo) -> Run:
             raise UnsupportedKernel("more than 2**31 keys")
         view = launch.memory.view
         keys = read(launch.memory, source, count)
-        found = keys[_starts(keys)]
+        found = keys[run_starts(keys)]
         view(target, kind, found.shape, (1,)).copy_(found)
         view(number, counter, (), ()).fill_(len(found))
 
@@ -98,7 +98,7 @@ def _bind_unique_by_key(kernel: KernelInfo) -> Run:
         keys_at, values_at, keys_out, values_out, number, count = unpack(launch.args)
         view = launch.memory.view
         keys = view(keys_at, key, (count,), (1,))
-        starts = _starts(keys)
+        starts = run_starts(keys)
         values = starts + values_at if counting else view(values_at, value, (count,), (1,))[starts]
         view(keys_out, key, starts.shape, (1,)).copy_(keys[starts])
         view(values_out, value, starts.shape, (1,)).copy_(values)
@@ -120,7 +120,7 @@ def _bind_run_lengths(kernel: KernelInfo) -> Run:
         source, keys_out, one, lengths_out, number, count = unpack(launch.args)
         view = launch.memory.view
         keys = read(launch.memory, source, count)
-        starts = _starts(keys)
+        starts = run_starts(keys)
         sizes = torch.diff(starts, append=starts.new_tensor([count]))
         view(keys_out, unique, starts.shape, (1,)).copy_(keys[starts])
         view(lengths_out, lengths, starts.shape, (1,)).copy_(sizes * _WORD.unpack_from(one, 8)[0])
@@ -161,7 +161,7 @@ def _multiples(unpack: Unpack, key: torch.dtype, out: torch.dtype, kernel: Kerne
     def run(launch: Launch) -> None:
         keys_at, constant, target, count = unpack(launch.args)
         keys = launch.memory.view(keys_at, key, (count,), (1,))
-        starts = _starts(keys)
+        starts = run_starts(keys)
         sizes = torch.diff(starts, append=starts.new_tensor([count]))
         places = torch.arange(1, count + 1) - starts.repeat_interleave(sizes)
         (factor,) = fields.unpack(constant)
@@ -189,7 +189,7 @@ def _greatest(unpack: Unpack, key: torch.dtype, out: torch.dtype, values_type: s
 
 def _running_greatest(keys: Tensor, values: Tensor) -> Tensor:
     """Every run is lifted above the one before it, so that one scan does for all."""
-    starts = _starts(keys)
+    starts = run_starts(keys)
     runs = torch.repeat_interleave(torch.diff(starts, append=starts.new_tensor([len(keys)])))
     least, most = int(values.min()), int(values.max())
     step = most - least + 1
