@@ -14,6 +14,14 @@ INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 SHAPES = ((7,), (5, 6), (3, 4, 5), (2, 3, 4, 5), (300, 40), (40, 300), (1, 9), (2, 70000))
 
 
+def compare(got: torch.Tensor, wanted: torch.Tensor) -> None:
+    """Sums are taken in another order than on the CPU."""
+    close = {torch.float16: (2e-3, 2e-3), torch.bfloat16: (2e-2, 1e-2)}
+    floating = wanted.is_floating_point() or wanted.is_complex()
+    rtol, atol = close.get(wanted.dtype, (2e-5, 1e-5)) if floating else (0, 0)
+    torch.testing.assert_close(got, wanted, rtol=rtol, atol=atol, equal_nan=True)
+
+
 def _values(device: torch.device, *sizes: int, kind: torch.dtype = torch.float32) -> torch.Tensor:
     generator = torch.Generator().manual_seed(sum(sizes) + len(sizes))
     if not (kind.is_floating_point or kind.is_complex):

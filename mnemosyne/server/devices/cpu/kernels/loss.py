@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -59,16 +60,24 @@ def _bind_forward_2d(kernel: KernelInfo) -> Run:
         out, total, source, target, *rest = unpack(launch.args)
         weight, mean, rows, columns, classes, ignore = rest
         memory = launch.memory
-        values = memory.view(source, kind, (rows, columns), (columns, 1))
+        values = memory.view(source, kind, (rows, columns), (columns, 1)).to(acc)
         labels = vector(memory, target, index, rows).to(torch.int64)
-        counts, chosen = targets(labels, ignore, classes)
-        weights = chosen_weights(memory, weight, kind, classes, chosen, counts).to(acc)
-        picked = values.gather(1, chosen[:, None])[:, 0].to(acc)
-        loss, whole = -(torch.where(counts, picked, 0) * weights).sum(), weights.sum()
-        scalar(memory, total, kind).copy_(whole)
-        scalar(memory, out, kind).copy_(loss / whole if mean else loss)
+        weights = vector(memory, weight, kind, classes).to(acc) if weight else None
+        results = _checked(
+            torch.ops.aten.nll_loss_forward, values, labels, weights, 1 if mean else 2, ignore
+        )
+        for place, result in zip((out, total), results, strict=True):
+            scalar(memory, place, kind).copy_(result)
 
     return run
+
+
+def _checked(function: Any, *args: Any) -> Any:
+    """Call a loss of torch, which tells of a target outside the classes as the kernel does."""
+    try:
+        return function(*args)
+    except IndexError as error:
+        raise TargetOutOfRange(f"{error} (device-side assertion)") from None
 
 
 def _bind_forward_1d(kernel: KernelInfo) -> Run:
@@ -105,7 +114,8 @@ def _bind_backward_2d(kernel: KernelInfo) -> Run:
     unpack = unpacker(kernel, "QQQQQ?nnnq")
 
     def run(launch: Launch) -> None:
-        out, grad, target, weight, total, mean, rows, columns, classes, ignore = unpack(launch.args)
+        out, grad, target, weight, total, *rest = unpack(launch.args)
+        mean, rows, columns, classes, ignore = rest
         memory = launch.memory
         labels = vector(memory, target, index, rows).to(torch.int64)
         counts, chosen = targets(labels, ignore, classes)

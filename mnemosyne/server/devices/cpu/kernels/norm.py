@@ -76,13 +76,21 @@ def _bind_vectorized(kernel: KernelInfo) -> Run:
         views, rows = _Views(launch.memory, types), launch.grid[0]
         source = views.matrix(0, x, rows, columns).to(acc)
         weight, bias = views.vector(1, gamma, columns), views.vector(2, beta, columns)
-        shift, scale = _moments(source, eps, rms)
-        views.column(4, rstd, rows).copy_(scale)
-        if not rms:
-            views.column(3, mean, rows).copy_(shift)
-        _normalise(views.matrix(5, y, rows, columns), source, shift, scale, weight, bias, rms)
+        target, scale = views.matrix(5, y, rows, columns), views.column(4, rstd, rows)
+        if rms:
+            scale.copy_(_moments(source, eps, rms)[1])
+            _normalise(target, source, source, scale, weight, bias, rms)
+            return
+        results = torch.native_layer_norm(source, (columns,), _in(acc, weight), _in(acc, bias), eps)
+        places = target, views.column(3, mean, rows), scale
+        for place, result in zip(places, results, strict=True):
+            place.copy_(result)
 
     return launch_rows
+
+
+def _in(kind: torch.dtype, x: Tensor | None) -> Tensor | None:
+    return x if x is None else x.to(kind)
 
 
 def _moments(x: Tensor, eps: float, rms: bool) -> tuple[Tensor, Tensor]:
@@ -184,18 +192,28 @@ def _bind_input_gradient(kernel: KernelInfo) -> Run:
     def launch_rows(launch: Launch) -> None:
         dy, x, mean, rstd, gamma, dx, columns = unpack(launch.args)
         views, rows = _Views(launch.memory, types), launch.grid[0]
-        scale = views.column(3, rstd, rows)
-        source = views.matrix(1, x, rows, columns).to(acc)
-        normal = (source if rms else source - views.column(2, mean, rows)) * scale
-        weight = views.vector(4, gamma, columns)
-        grad = views.matrix(0, dy, rows, columns).to(acc)
-        grad = grad if weight is None else grad * weight
-        result = torch.addcmul(grad, normal, (grad * normal).mean(1, keepdim=True), value=-1)
-        if not rms:
-            result -= grad.mean(1, keepdim=True)
-        views.matrix(5, dx, rows, columns).copy_(result.mul_(scale))
+        grad, source = (
+            views.matrix(at, place, rows, columns).to(acc) for at, place in enumerate((dy, x))
+        )
+        weight, scale = _in(acc, views.vector(4, gamma, columns)), views.column(3, rstd, rows)
+        target = views.matrix(5, dx, rows, columns)
+        if rms:
+            target.copy_(_rms_input_gradient(grad, source, scale, weight))
+            return
+        shift, wanted = views.column(2, mean, rows), [True, False, False]
+        results = torch.ops.aten.native_layer_norm_backward(
+            grad, source, (columns,), shift, scale, weight, None, wanted
+        )
+        target.copy_(results[0])
 
     return launch_rows
+
+
+def _rms_input_gradient(grad: Tensor, x: Tensor, rstd: Tensor, weight: Tensor | None) -> Tensor:
+    normal = x * rstd
+    grad = grad if weight is None else grad * weight
+    dot = (grad * normal).mean(1, keepdim=True)
+    return torch.addcmul(grad, normal, dot, value=-1).mul_(rstd)
 
 
 def _bind_weight_gradient(kernel: KernelInfo) -> Run:
