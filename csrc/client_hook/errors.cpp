@@ -15,6 +15,7 @@ namespace {
 struct ThreadErrors {
   int last;
   int detailed;  // the code that `detail` belongs to
+  bool taken;    // the program has asked for the error: the next one is another
   char detail[480];
 };
 thread_local ThreadErrors errors;
@@ -29,7 +30,10 @@ const ErrorName* find_name(int code) {
 }  // namespace
 
 cudaError_t report(int code) {
-  if (code != kSuccess && code != kNotReady) errors.last = code;
+  if (code == kSuccess || code == kNotReady) return code;
+  if (errors.taken) errors.detailed = kSuccess;
+  errors.taken = false;
+  errors.last = code;
   return code;
 }
 
@@ -39,6 +43,7 @@ cudaError_t report(int code, const char* format, ...) {
   vsnprintf(errors.detail, sizeof errors.detail, format, args);
   va_end(args);
   errors.detailed = code;
+  errors.taken = false;
   return report(code);
 }
 
@@ -74,6 +79,7 @@ MNEMOSYNE_API cudaError_t cudaGetLastError() {
   int late = take_late_error();
   int code = errors.last ? errors.last : late;
   errors.last = kSuccess;
+  errors.taken = true;
   return code;
 }
 

@@ -223,3 +223,16 @@ def test_loading_the_library_allocates_nothing(server: Server) -> None:
         ["nm", "-C", str(client_library())], text=True, capture_output=True, check=True
     ).stdout
     assert "emergency_pool" not in symbols
+
+
+def test_the_sentence_of_an_error_is_not_told_of_a_later_one(server: Server) -> None:
+    code = """
+cuda.cudaGetErrorString.restype = ctypes.c_char_p
+def text(code): return cuda.cudaGetLastError() == code and cuda.cudaGetErrorString(code).decode()
+mapped, page = 2, ctypes.create_string_buffer(4096)
+print(text(cuda.cudaHostRegister(page, SIZE(4096), mapped)))
+print(text(cuda.cudaDeviceGetLimit(byref(c_size_t()), 5)))
+"""
+    first, second = output(server, code).splitlines()
+    assert "cudaHostRegister" in first
+    assert second == "operation not supported"
