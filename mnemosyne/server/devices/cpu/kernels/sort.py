@@ -156,6 +156,21 @@ def _bind_median(kernel: KernelInfo) -> Run:
     return run
 
 
+def _bind_mode(kernel: KernelInfo) -> Run:
+    """compute_mode: (in, whose rows follow each other; values; indices; row size, rows)."""
+    element = dtype(template_arguments(kernel.demangled, "compute_mode")[0])
+    width = 4 if kernel.params[1][1] == tensor_info_size(4) else 8
+    places = check_tensor_infos(kernel, 2, width, first=1)
+    unpack = unpacker(kernel, "Qssqq")
+
+    def run(launch: Launch) -> None:
+        source, _, _, size, count = unpack(launch.args)
+        table = launch.memory.view(source, element, (count, size), (size, 1))
+        _put(launch, places, width, torch.mode(table, -1))
+
+    return run
+
+
 def _put(
     launch: Launch, places: tuple[int, ...], width: int, results: tuple[Tensor, Tensor]
 ) -> None:
@@ -173,5 +188,6 @@ _BINDERS: tuple[tuple[str, Callable[[KernelInfo], Run]], ...] = (
     (r"\bsort_postprocess_kernel<", _bind_pick),
     (r"\bgatherKthValue<", _bind_kth),
     (r"\bgatherMedian<", _bind_median),
+    (r"\bcompute_mode<", _bind_mode),
 )
 FAMILY: Family = [(re.compile(pattern), binder) for pattern, binder in _BINDERS]
