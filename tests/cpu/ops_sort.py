@@ -176,6 +176,51 @@ def _histogram(device: torch.device) -> Sequence[torch.Tensor]:
     ]
 
 
+def _searched(device: torch.device) -> Sequence[torch.Tensor]:
+    table, values = _random(6, 40).sort().values.to(device), _random(6, 9, seed=1).to(device)
+    integers = _integers(50, 20).sort().values.to(device)
+    backwards = torch.arange(40).flip(0).repeat(6, 1)
+    return [
+        torch.searchsorted(table, values),
+        torch.searchsorted(table, values, right=True, out_int32=True),
+        torch.searchsorted(table.flip(1), values, sorter=backwards.to(device)),
+        torch.bucketize(values, table[0]),
+        torch.bucketize(_integers(60, 3, 5).to(device), integers, right=True),
+        torch.isin(_integers(60, 300).to(device), integers),
+    ]
+
+
+def _unfold_backward(dim: int, size: int, step: int, kind: torch.dtype = torch.float32) -> Case:
+    def case(device: torch.device) -> Sequence[torch.Tensor]:
+        x = _random(9, 30, 4).to(kind).to(device).requires_grad_()
+        windows = x.unfold(dim, size, step)
+        windows.backward(_random(*windows.shape).to(kind).to(device))
+        assert x.grad is not None
+        return [x.grad]
+
+    return case
+
+
+def _flags(device: torch.device) -> Sequence[torch.Tensor]:
+    x = _random(20, 30).to(device)
+    return [
+        torch.nonzero_static(x > 1, size=20),
+        torch.nonzero_static(x > 1, size=700),
+        torch.nonzero_static((_random(40000).to(device) > 0).float(), size=30000, fill_value=7),
+        torch.combinations(torch.arange(6, device=device)),
+    ]
+
+
+def _modes(device: torch.device) -> Sequence[torch.Tensor]:
+    results = []
+    for shape, dim in (((20, 30), 1), ((20, 30), 0), ((6, 1000), 1), ((3, 4, 5), 1)):
+        values = _integers(6, *shape).to(device)
+        found, places = values.mode(dim)
+        results += [found, values.gather(dim, places.unsqueeze(dim)).squeeze(dim)]
+        results.append(values.float().mode(dim, keepdim=True).values)
+    return results
+
+
 _KINDS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
 _FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
@@ -224,4 +269,11 @@ CASES: dict[str, Case] = {
     **{f"bags {mode}": _bags(mode) for mode in ("sum", "mean", "max")},
     **{f"bags {mode} with padding": _bags(mode, 7) for mode in ("sum", "mean", "max")},
     "bags with factors": _bags("sum", scaled=True),
+    "searchsorted": _searched,
+    "unfold backward": _unfold_backward(1, 5, 2),
+    "unfold backward without overlap": _unfold_backward(1, 3, 4),
+    "unfold backward of the last dimension": _unfold_backward(2, 4, 1),
+    "unfold backward of the first dimension": _unfold_backward(0, 4, 3, torch.float64),
+    "nonzero_static": _flags,
+    "mode": _modes,
 }

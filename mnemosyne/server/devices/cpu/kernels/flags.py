@@ -59,11 +59,25 @@ def _bind_places(kernel: KernelInfo) -> Run:
     return run
 
 
+def _bind_fill(kernel: KernelInfo) -> Run:
+    """write_fill_value: (places, how many are real, value of the others, number of places)."""
+    unpack = unpacker(kernel, "QQqq")
+
+    def run(launch: Launch) -> None:
+        target, real_at, value, count = unpack(launch.args)
+        view = launch.memory.view
+        real = int(view(real_at, torch.int64, (), ()))
+        view(target, torch.int64, (count,), (1,))[real:] = value
+
+    return run
+
+
 FAMILY: Family = [
     (re.compile(pattern), binder)
     for pattern, binder in (
         (r"\bcalc_block_sums<", _bind_counts),
         (r"\bcompute_agg<", _bind_add_up),
         (r"\bflag_kernel<", _bind_places),
+        (r"\bwrite_fill_value\(", _bind_fill),
     )
 ]
