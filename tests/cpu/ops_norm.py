@@ -156,6 +156,15 @@ def _spatial_cross_entropy(device: torch.device) -> Tensors:
     return [*results, *_with_gradients(lambda x: F.cross_entropy(x, y.flatten(1)), flat)]
 
 
+def _weight_norm(device: torch.device) -> Tensors:
+    results = []
+    for dim in (0, 2):
+        v, g = _values(device, 5, 4, 7), _values(device, 5, 4, 7).norm(dim=(0, 1), keepdim=True)
+        g = v.norm(dim=(1, 2), keepdim=True) if dim == 0 else g
+        results += _with_gradients(lambda v, g, dim=dim: torch._weight_norm(v, g, dim), v, g)
+    return results
+
+
 CASES: dict[str, Case] = {
     "softmax": _softmax(F.softmax),
     "log_softmax": _softmax(F.log_softmax),
@@ -165,6 +174,7 @@ CASES: dict[str, Case] = {
     "rms_norm": _rms_norm,
     "group_norm": _group_norm,
     "batch_norm": _batch_norm,
+    "weight_norm": _weight_norm,
     "cross_entropy": _cross_entropy,
     "spatial cross_entropy": _spatial_cross_entropy,
 }

@@ -167,6 +167,15 @@ def _dropped(element: int, count: int, vector: int) -> float:
     return float(_float(words[number]) < torch.tensor(0.7).item())
 
 
+def _bernoulli(device: torch.device) -> Tensors:
+    chances = torch.linspace(0, 1, 1001).to(device)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(SEED)
+        return [torch.bernoulli(chances), torch.bernoulli(chances[:1000].view(40, 25).t())[:0]]
+    drawn = torch.tensor([_float(_words(at // 4, 0)[at % 4]) for at in range(1001)])
+    return [(drawn <= chances).float(), torch.empty(0, 40)]
+
+
 CASES: dict[str, Case] = {
     "uniform": _filled(torch.Tensor.uniform_, _uniform),
     "uniform between": _filled(lambda x: x.uniform_(-1, 3), lambda *at: _uniform(*at) * 4 - 1),
@@ -179,6 +188,7 @@ CASES: dict[str, Case] = {
         lambda x: x.random_(-5, 20), lambda *at: _integer(*at) % 25 - 5, torch.int64
     ),
     "bytes": _filled(lambda x: x.random_(), lambda *at: _integer(*at) % 256, torch.uint8),
+    "chances": _bernoulli,
     "strided": _strided,
     "dropout": _dropout,
 }
