@@ -256,6 +256,7 @@ CASES: dict[str, Case] = {
     "sort long columns": _sorted_rows(3000, 4, dim=0),
     **{f"topk {kind}": _top(kind, 6, 50, k=5) for kind in (*_FLOATS, *_KINDS[:5])},
     "topk one": _top(torch.float32, 6, 50, k=1),
+    "topk none": _top(torch.float32, 3, 5000, k=0),
     "topk all": _top(torch.float32, 6, 50, k=50),
     "topk along another dimension": _top(torch.float32, 60, 5, k=7, dim=0),
     "topk of a long row": _top(torch.float32, 200000, k=300),

@@ -51,7 +51,7 @@ def _bind_gather(kernel: KernelInfo) -> Run:
 
 def _top(table: Tensor, k: int, greatest: bool) -> tuple[Tensor, Tensor]:
     """The values and places of the k first of each row."""
-    if table.shape[1] <= _SHORT:
+    if table.shape[1] <= _SHORT or k == 0:
         ordered = torch.sort(table, dim=1, descending=greatest, stable=True)
         return ordered.values[:, :k], ordered.indices[:, :k]
     places = torch.stack([_top_of_row(row, k, greatest) for row in table.unbind()])
