@@ -153,10 +153,10 @@ def test_a_kernel_the_cpu_device_lacks_names_itself_and_the_client_goes_on(serve
 import torch
 x = torch.linspace(0.1, 0.9, 16, device="cuda")
 try:
-    torch.histc(x, 4)
+    torch.poisson(x)
     torch.cuda.synchronize()
 except RuntimeError as error:
-    print("kernelHistogram1D" in str(error))
+    print("poisson_cuda_kernel" in str(error))
 print((x + 1).sum().item() == (x.cpu() + 1).sum().item())
 """
     assert server.output(code).split() == ["True", "True"]
