@@ -23,7 +23,7 @@ Reduce = Callable[[Tensor], Tensor]
 _RELEASE = tuple(int(part) for part in torch.__version__.split(".")[:2])
 _NORMS = {(2, 14): ("L0", "L1", "L2", "LInf"), (0, 0): ("L1", "L2", "LInf")}
 """Order of `NormType`, by the release from which it holds."""
-_UNKNOWN_RELEASES = range(11, 14)  # the order changed in one of these
+_UNKNOWN_RELEASES = (12, 13)  # the order changed in one of these; 2.11 has three norms
 
 
 def _norm(text: str) -> str:
