@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -72,7 +72,13 @@ def _bind(kernel: KernelInfo) -> Run:
     if index != "unsigned int":
         raise UnsupportedKernel(f"ReduceOp with {index} offsets")
     reduction = find_reduction(ops, dtype(scalar), dtype(out))
-    offsets = _matching_offsets(reduction, kernel)
+    offsets = _offsets(reduction)
+    if kernel.params != ((0, offsets.total),) and reduction.fields == (torch.bool,):
+        # PyTorch 2.11 keeps truths in the type of the operand.
+        reduction = replace(reduction, fields=(reduction.scalar,))
+        offsets = _offsets(reduction)
+    if kernel.params != ((0, offsets.total),):
+        raise UnsupportedKernel(f"ReduceOp of {offsets.total} bytes expected: {kernel.params}")
     members = struct.Struct("<" + reduction.members).unpack_from
 
     def run(launch: Launch) -> None:
@@ -86,23 +92,10 @@ def _bind(kernel: KernelInfo) -> Run:
 FAMILY: Family = ((re.compile(r"at::native::reduce_kernel<.*\bReduceOp<"), _bind),)
 
 
-def _matching_offsets(reduction: Reduction, kernel: KernelInfo) -> Offsets:
-    """The layout of this kernel: a lambda may also hold a pointer for the host (PyTorch 2.11)."""
-    own = struct.calcsize("<" + reduction.members) or 1
-    for ops_bytes in (own, _HOST_POINTER) if own == 1 else (own,):
-        offsets = _offsets(reduction, ops_bytes)
-        if kernel.params == ((0, offsets.total),):
-            return offsets
-    raise UnsupportedKernel(f"a ReduceOp of another size: {kernel.params}")
-
-
-_HOST_POINTER = 8
-
-
-def _offsets(reduction: Reduction, ops_bytes: int) -> Offsets:
+def _offsets(reduction: Reduction) -> Offsets:
     """Lay a ReduceOp out as the compiler does: ops, ident, config, two calculators, the tail."""
     alignment = max(field.itemsize for field in reduction.fields)
-    ident = _align(ops_bytes, alignment)
+    ident = _align(struct.calcsize("<" + reduction.members) or 1, alignment)
     config = _align(ident + _accumulator_bytes(reduction.fields), 4)
     input_calc = config + _CONFIG_BYTES
     output_calc = input_calc + _INPUT_BYTES
