@@ -143,7 +143,7 @@ std::string take_text(Unpacker* u) {
 }
 
 void unpack_welcome(Unpacker* u, Welcome* w) {
-  w->session = u->integer();
+  u->integer();  // the session's number, which only the server uses
   w->device_base = u->integer();
   w->device_bytes = u->integer();
   w->host_base = u->integer();

@@ -12,7 +12,6 @@ struct Welcome {
   ~Welcome();
 
   Device device;
-  uint64_t session;
   uint64_t device_base, device_bytes, host_base, host_bytes, staging_bytes;
   int socket = -1;
   int fds[2] = {-1, -1};  // the channel, the host slot

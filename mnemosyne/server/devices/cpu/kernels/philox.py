@@ -22,9 +22,7 @@ from . import Memory, UnsupportedKernel
 Words = npt.NDArray[np.uint32]
 Lanes = npt.NDArray[np.uint64]
 
-_STATE = struct.Struct("<QQQ?7x")
-STATE_BYTES = _STATE.size
-"""Size of a PhiloxCudaState."""
+_STATE = struct.Struct("<QQQ?7x")  # PhiloxCudaState
 
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
