@@ -13,15 +13,18 @@ namespace {
 
 constexpr size_t kInline = 8 << 10;
 constexpr size_t kFetch = 4 << 10;  // must fit into a reply
-constexpr size_t kPiece = 8 << 20;
+constexpr size_t kPiece = 4 << 20;
+constexpr size_t kMostPieces = 16;  // each may hold a reply slot
+constexpr size_t kAhead = 4;        // pieces of a copy to the host that are on their way at once
 
 // A part of the staging area that one copy uses.
 struct Piece {
-  uint64_t start;     // counted on and on, like positions in the ring
-  uint64_t offset;    // in the host slot
-  uint64_t position;  // free once this frame has taken effect, or kInUse
+  uint64_t start;   // counted on and on, like positions in the ring
+  uint64_t offset;  // in the host slot
+  int slot;         // free once the reply arrives here, or one of the values below
 };
-constexpr uint64_t kInUse = UINT64_MAX;
+constexpr int kInUse = -2;
+constexpr int kFree = kNoReply;
 
 // The staging area, used as a ring: pieces are handed out and become free in order.
 class Staging {
@@ -34,23 +37,24 @@ class Staging {
     for (;;) {
       uint64_t start = next_;  // again after each wait: other threads take pieces meanwhile
       if (start % area + size > area) start += area - start % area;  // pieces never wrap
-      if (pieces_.empty() || start + size - pieces_.front().start <= area) {
+      bool fits = pieces_.empty() || start + size - pieces_.front().start <= area;
+      if (fits && pieces_.size() < kMostPieces) {
         pieces_.push_back({start, start % area, kInUse});
         next_ = start + size;
         return &pieces_.back();
       }
-      uint64_t position = pieces_.front().position;
-      if (position == kInUse) {
+      int slot = pieces_.front().slot;
+      if (slot == kInUse) {
         released_.wait(lock);
         continue;
       }
-      if (!wait_completed(s, position)) return nullptr;
       pieces_.pop_front();
+      if (slot != kFree && !retire_slot(s, slot)) return nullptr;
     }
   }
-  void free_after(Piece* piece, uint64_t position) {
+  void free_after(Piece* piece, int slot) {
     std::lock_guard<std::mutex> lock(mutex_);
-    piece->position = position;
+    piece->slot = slot;
     released_.notify_all();
   }
 
@@ -80,24 +84,35 @@ int copy_in_inline(void* dst, const void* src, size_t n, cudaStream_t stream) {
   return frame.post();
 }
 
-int copy_from_slot(void* dst, uint64_t offset, size_t n, cudaStream_t stream, bool wait,
-                   uint64_t* at) {
+int copy_from_slot(void* dst, uint64_t offset, size_t n, cudaStream_t stream, bool wait) {
   Frame frame(Number::copy_from_host, 4);
   frame.pointer(dst);
   frame.unsigned_integer(offset);
   frame.unsigned_integer(n);
   frame.stream(stream);
-  int code = send(&frame, wait);
-  *at = frame.position();
+  return send(&frame, wait);
+}
+
+// A wait for the stream whose reply comes to *slot while the caller goes on.
+int fence(cudaStream_t stream, int* slot) {
+  Frame frame(Number::cudaStreamSynchronize, 1);
+  frame.stream(stream);
+  int code = frame.begin();
+  *slot = frame.take_slot();
   return code;
+}
+
+void put_copy_to_slot(Frame* frame, uint64_t offset, const void* src, size_t n,
+                      cudaStream_t stream) {
+  frame->unsigned_integer(offset);
+  frame->pointer(src);
+  frame->unsigned_integer(n);
+  frame->stream(stream);
 }
 
 int copy_to_slot(uint64_t offset, const void* src, size_t n, cudaStream_t stream, bool wait) {
   Frame frame(Number::copy_to_host, 4);
-  frame.unsigned_integer(offset);
-  frame.pointer(src);
-  frame.unsigned_integer(n);
-  frame.stream(stream);
+  put_copy_to_slot(&frame, offset, src, n, stream);
   return send(&frame, wait);
 }
 
@@ -107,27 +122,55 @@ int copy_in_staged(Session* s, void* dst, const void* src, size_t n, cudaStream_
     Piece* piece = staging().take(s, size);
     if (!piece) return why_not();
     memcpy(s->host + piece->offset, static_cast<const char*>(src) + done, size);
-    uint64_t position = 0;
-    char* to = static_cast<char*>(dst) + done;
-    int code = copy_from_slot(to, piece->offset, size, stream, false, &position);
-    staging().free_after(piece, position);
+    int code = copy_from_slot(static_cast<char*>(dst) + done, piece->offset, size, stream, false);
+    int slot = kFree;
+    if (!code) code = fence(stream, &slot);
+    staging().free_after(piece, slot);
     if (code) return code;
   }
   return kSuccess;
 }
 
+// A piece of a copy to the host, on its way.
+struct Arriving {
+  Arriving(Piece* p, char* to, size_t n)
+      : piece(p), dst(to), size(n), frame(Number::copy_to_host, 4) {}
+  Piece* piece;
+  char* dst;
+  size_t size;
+  Frame frame;
+};
+
+int receive(Session* s, Arriving* a, int code) {
+  Reply reply;
+  if (!code) code = a->frame.end(&reply);
+  if (!code) memcpy(a->dst, s->host + a->piece->offset, a->size);
+  staging().free_after(a->piece, kFree);
+  return code;
+}
+
 int copy_out_staged(Session* s, void* dst, const void* src, size_t n, cudaStream_t stream) {
-  for (size_t done = 0; done < n; done += kPiece) {
-    size_t size = n - done < kPiece ? n - done : kPiece;
-    Piece* piece = staging().take(s, size);
-    if (!piece) return why_not();
-    int code =
-        copy_to_slot(piece->offset, static_cast<const char*>(src) + done, size, stream, true);
-    if (!code) memcpy(static_cast<char*>(dst) + done, s->host + piece->offset, size);
-    staging().free_after(piece, 0);
-    if (code) return code;
+  std::deque<Arriving> arriving;
+  int code = kSuccess;
+  for (size_t sent = 0; (sent < n && !code) || !arriving.empty();) {
+    if (sent < n && !code && arriving.size() < kAhead) {
+      size_t size = n - sent < kPiece ? n - sent : kPiece;
+      Piece* piece = staging().take(s, size);
+      if (!piece) {
+        code = why_not();
+        continue;
+      }
+      Arriving& a = arriving.emplace_back(piece, static_cast<char*>(dst) + sent, size);
+      put_copy_to_slot(&a.frame, piece->offset, static_cast<const char*>(src) + sent, size, stream);
+      code = a.frame.begin();
+      sent += size;
+      continue;
+    }
+    int received = receive(s, &arriving.front(), code);
+    arriving.pop_front();
+    if (!code) code = received;
   }
-  return kSuccess;
+  return code;
 }
 
 int fetch(void* dst, const void* src, size_t n, cudaStream_t stream) {
@@ -145,9 +188,7 @@ int fetch(void* dst, const void* src, size_t n, cudaStream_t stream) {
 }
 
 int copy_in(Session* s, void* dst, const void* src, size_t n, cudaStream_t stream, bool wait) {
-  uint64_t position;
-  if (s->is_pinned(src, n))
-    return copy_from_slot(dst, s->host_offset(src), n, stream, wait, &position);
+  if (s->is_pinned(src, n)) return copy_from_slot(dst, s->host_offset(src), n, stream, wait);
   if (n <= kInline) return copy_in_inline(dst, src, n, stream);
   return copy_in_staged(s, dst, src, n, stream);
 }

@@ -162,18 +162,42 @@ int Frame::post() {
 }
 
 int Frame::call(Reply* reply) {
+  int code = begin();
+  return code ? code : end(reply);
+}
+
+int Frame::begin() {
   int code = 0;
   Session* s = ready(&code);
   if (!s) return code;
-  int slot = acquire_reply_slot(s);
-  if (slot < 0) return code_of(why_not());
-  position_ = send_frame(s, packer_.data(), packer_.size(), slot);
-  bool answered = position_ && wait_reply(s, slot);
+  slot_ = acquire_reply_slot(s);
+  if (slot_ < 0) return code_of(why_not());
+  position_ = send_frame(s, packer_.data(), packer_.size(), slot_);
+  return sent(kSuccess);
+}
+
+int Frame::take_slot() {
+  int slot = slot_;
+  slot_ = kNoReply;
+  return slot;
+}
+
+// A reply that is not waited for here would arrive in a slot that is another frame's by then.
+Frame::~Frame() {
+  Session* s = slot_ == kNoReply ? nullptr : session();
+  if (s) retire_slot(s, slot_);
+}
+
+int Frame::end(Reply* reply) {
+  int code = 0;
+  Session* s = session();
+  int slot = take_slot();
+  bool answered = s && wait_reply(s, slot);
   if (answered) {
     ReplySlot& from = s->channel->slots[slot];
     reply->read(from.data, from.size <= kReplyBytes ? from.size : 0);
   }
-  release_reply_slot(s, slot);
+  if (s) release_reply_slot(s, slot);
   if (!answered) return code_of(why_not());
   Unpacker& values = reply->values();
   uint32_t count = values.array();
@@ -191,7 +215,7 @@ int Frame::call(Reply* reply) {
   }
   int late = take_late_error();
   if (codes_ == Codes::kCuda) report(code);
-  return sent(code ? code : code_of(late));
+  return code ? code : code_of(late);
 }
 
 int Frame::once() {

@@ -31,6 +31,7 @@ enum class Codes { kCuda, kBlas };
 class Frame {
  public:
   Frame(Number number, uint32_t fields, Codes codes = Codes::kCuda);
+  ~Frame();
 
   void integer(int64_t v);
   void unsigned_integer(uint64_t v);
@@ -57,9 +58,14 @@ class Frame {
   int post();
   // Sends and waits for the reply.
   int call(Reply* reply);
+  // The two halves of call(): end() may be called later, and once if begin() returned zero.
+  int begin();
+  int end(Reply* reply);
   // Waits for the reply until this content has succeeded once; from then on posts.
   int once();
 
+  // Gives away the slot where the reply of begin() arrives; see retire_slot().
+  int take_slot();
   uint64_t position() const { return position_; }  // of the frame in the ring, once sent
 
  private:
@@ -73,6 +79,7 @@ class Frame {
   int refused_ = 0;
   uint64_t content_;  // hash of what decides whether a library can do it
   uint64_t position_ = 0;
+  int slot_ = kNoReply;
   HandleState* stream_ = nullptr;
   HandleState* blas_ = nullptr;
   Handles* created_in_ = nullptr;

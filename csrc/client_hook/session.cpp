@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -27,7 +29,9 @@ void forget_parent();
 void begin_exit();
 
 constexpr int kRecheckMilliseconds = 100;  // how long a sleeper trusts that it will be woken
-constexpr int kSpins = 400;
+constexpr auto kSpin = std::chrono::microseconds(200);
+constexpr auto kShortSpin = std::chrono::microseconds(5);
+constexpr int kCpusToSpin = 4;  // on a smaller machine the server needs the CPU
 
 // Never destroyed: other threads may still be in a stub while the process exits.
 struct Client {
@@ -205,7 +209,8 @@ cudaError_t why_not() {
     char text[kTextBytes];
     memcpy(text, s->channel->dead_text, sizeof text);
     text[sizeof text - 1] = 0;
-    return report(kDevicesUnavailable, "mnemosyne: %s",
+    int code = s->channel->dead_code.load(std::memory_order_relaxed);
+    return report(code ? code : kDevicesUnavailable, "mnemosyne: %s",
                   *text ? text : "the server is gone; start it again, then this program");
   }
   std::lock_guard<std::mutex> lock(c.mutex);
@@ -235,10 +240,6 @@ uint64_t send_frame(Session* s, const char* data, size_t size, int reply_slot) {
   return s->head;
 }
 
-bool wait_completed(Session* s, uint64_t position) {
-  return wait_progress(s, [&] { return is_completed(s, position); });
-}
-
 int acquire_reply_slot(Session* s) {
   for (;;) {
     for (int i = 0; i < kReplySlots; ++i) {
@@ -254,17 +255,55 @@ void release_reply_slot(Session* s, int slot) {
   s->channel->slots[slot].state.store(kReplyFree, std::memory_order_release);
 }
 
+namespace {
+
+// Short sleeps between looks at a word that nobody wakes us for; they grow with the wait.
+class Poll {
+ public:
+  void pause() {
+    timespec nap{0, std::min(20000 + naps_++ * 1000, 500000)};
+    nanosleep(&nap, nullptr);
+  }
+
+ private:
+  int naps_ = 0;
+};
+
+bool spin_for_reply(const std::atomic<uint32_t>& state) {
+  static const bool many_cpus = sysconf(_SC_NPROCESSORS_ONLN) >= kCpusToSpin;
+  using Clock = std::chrono::steady_clock;
+  auto end = Clock::now() + (many_cpus ? kSpin : kShortSpin);
+  do {
+    for (int i = 0; i < 64; ++i) {
+      if (state.load(std::memory_order_acquire) == kReplyReady) return true;
+      __builtin_ia32_pause();
+    }
+  } while (Clock::now() < end);
+  return false;
+}
+
+}  // namespace
+
 bool wait_reply(Session* s, int slot) {
   std::atomic<uint32_t>& state = s->channel->slots[slot].state;
-  for (int i = 0; i < kSpins; ++i) {
-    if (state.load(std::memory_order_acquire) == kReplyReady) return true;
-    __builtin_ia32_pause();
-  }
-  while (state.load(std::memory_order_acquire) != kReplyReady) {
+  if (spin_for_reply(state)) return true;
+  Poll poll;
+  for (;;) {
+    uint32_t seen = state.load(std::memory_order_acquire);
+    if (seen == kReplyReady) return true;
     if (server_is_gone(s)) return false;
-    futex_wait(&state, kReplyWaited, kRecheckMilliseconds);
+    if (seen == kReplyPolled) {
+      poll.pause();
+    } else if (seen == kReplySleeping || state.compare_exchange_strong(seen, kReplySleeping)) {
+      futex_wait(&state, kReplySleeping, kRecheckMilliseconds);
+    }
   }
-  return true;
+}
+
+bool retire_slot(Session* s, int slot) {
+  bool answered = wait_reply(s, slot);
+  release_reply_slot(s, slot);
+  return answered;
 }
 
 int take_late_error() {

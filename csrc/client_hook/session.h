@@ -68,8 +68,9 @@ uint64_t send_frame(Session* s, const char* data, size_t size, int reply_slot);
 bool wait_reply(Session* s, int slot);
 int acquire_reply_slot(Session* s);
 void release_reply_slot(Session* s, int slot);
-// Waits until the frame at this position has taken effect; false when the server is gone.
-bool wait_completed(Session* s, uint64_t position);
+// Waits for a reply that nobody reads, and frees its slot; false when the server is gone.
+bool retire_slot(Session* s, int slot);
+// Whether the frame at this position has been executed (by a GPU: handed to it).
 inline bool is_completed(Session* s, uint64_t position) {
   return s->channel->completed.load(std::memory_order_acquire) >= position;
 }

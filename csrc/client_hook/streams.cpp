@@ -12,11 +12,15 @@ MNEMOSYNE_API cudaError_t cudaStreamSynchronize(cudaStream_t);
 namespace mnemosyne {
 namespace {
 
-int query(HandleState* state) {
+// What has not been taken from the ring is not complete; of the rest the server knows.
+int query(HandleState* state, Frame* question) {
   if (!state) return report(kInvalidResourceHandle);
   if (int code = take_late_error()) return code;
   Session* s = attached();
-  return !s || is_completed(s, state->last.load(std::memory_order_acquire)) ? kSuccess : kNotReady;
+  if (!s || state->last.load(std::memory_order_acquire) == 0) return kSuccess;
+  if (!is_completed(s, state->last.load(std::memory_order_acquire))) return kNotReady;
+  Reply reply;
+  return question->call(&reply);
 }
 
 using HostFunction = void (*)(void*);
@@ -41,7 +45,9 @@ MNEMOSYNE_API cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsign
 }
 
 MNEMOSYNE_API cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  return query(find_stream(stream));
+  Frame question(Number::stream_query, 1);
+  question.stream(stream);
+  return query(find_stream(stream), &question);
 }
 
 MNEMOSYNE_API cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
@@ -144,4 +150,8 @@ MNEMOSYNE_API cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream
   return cudaEventRecordWithFlags(event, stream, 0);
 }
 
-MNEMOSYNE_API cudaError_t cudaEventQuery(cudaEvent_t event) { return query(events().find(event)); }
+MNEMOSYNE_API cudaError_t cudaEventQuery(cudaEvent_t event) {
+  Frame question(Number::event_query, 1);
+  question.event(event);
+  return query(events().find(event), &question);
+}

@@ -17,14 +17,22 @@
 namespace mnemosyne {
 
 constexpr uint32_t kChannelMagic = 0x4d4e454d;  // "MNEM"
-constexpr uint32_t kChannelLayout = 1;
+constexpr uint32_t kChannelLayout = 2;
 constexpr uint64_t kRingBytes = 4 << 20;
 constexpr uint32_t kMaxFrame = 1 << 20;
 constexpr int kReplySlots = 64;
 constexpr uint32_t kReplyBytes = 8176;
 constexpr int kTextBytes = 496;
 
-enum ReplyState : uint32_t { kReplyFree, kReplyWaited, kReplyReady };
+enum ReplyState : uint32_t {
+  kReplyFree,
+  kReplyWaited,
+  kReplySleeping,  // its thread wants to be woken
+  kReplyPolled,    // the GPU will write kReplyReady and can wake nobody: look again
+  kReplyReady,
+};
+
+inline bool is_awaited(uint32_t state) { return state == kReplyWaited || state == kReplySleeping; }
 
 struct ReplySlot {
   std::atomic<uint32_t> state;
@@ -56,7 +64,9 @@ struct Channel {
 
   // The status page: the server is gone, and errors of calls that were not answered.
   alignas(64) std::atomic<uint32_t> dead;
-  std::atomic<int32_t> error;  // a cudaError_t; the client takes it by exchanging 0
+  std::atomic<int32_t> error;       // a cudaError_t; the client takes it by exchanging 0
+  std::atomic<int32_t> dead_code;   // a cudaError_t that all calls return; 0: the server is gone
+  std::atomic<uint32_t> unsettled;  // the GPU may still be at work for this client
   char dead_text[kTextBytes];
   char error_text[kTextBytes];
 

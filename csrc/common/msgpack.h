@@ -101,6 +101,11 @@ class Unpacker {
   Unpacker(const char* data, size_t size) : at_(data), end_(data + size) {}
   bool ok() const { return ok_; }
   bool at_end() const { return at_ == end_; }
+  const char* position() const { return at_; }
+  // Whether bytes come next.
+  bool at_bytes() const {
+    return at_ != end_ && static_cast<uint8_t>(*at_) >= 0xc4 && static_cast<uint8_t>(*at_) <= 0xc6;
+  }
 
   uint32_t array() {
     uint8_t tag = take_tag();
@@ -165,6 +170,23 @@ class Unpacker {
     at_ += n;
     *size = n;
     return p;
+  }
+  // Moves past one value of any kind, nested arrays included.
+  void skip() {
+    for (uint64_t left = 1; left && ok_; --left) {
+      uint8_t tag = at_ == end_ ? fail() : static_cast<uint8_t>(*at_);
+      size_t size;
+      if ((tag & 0xf0) == 0x90 || tag == 0xdc || tag == 0xdd) {
+        left += array();
+      } else if ((tag & 0xe0) == 0xa0 || (tag >= 0xc4 && tag <= 0xc6) ||
+                 (tag >= 0xd9 && tag <= 0xdb)) {
+        bytes(&size);
+      } else if (tag == 0xcb) {
+        real();
+      } else {
+        integer();
+      }
+    }
   }
 
  private:

@@ -4,8 +4,8 @@
 
 namespace mnemosyne {
 
-constexpr int kProtocolVersion = 1;
-constexpr const char* kSpecDigest = "9e362d73d653aaec";
+constexpr int kProtocolVersion = 2;
+constexpr const char* kSpecDigest = "cd6f3d05aa9b762d";
 
 enum class Number {
   malloc = 1,
@@ -58,6 +58,8 @@ enum class Number {
   cublasSgemmEx = 48,
   cublasGemmEx = 49,
   cublasGemmStridedBatchedEx = 50,
+  stream_query = 51,
+  event_query = 52,
 };
 
 }  // namespace mnemosyne

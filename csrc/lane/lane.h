@@ -1,9 +1,11 @@
-// The server's end of a channel: a thread that waits for frames and hands them to the worker.
+// The server's end of a channel: a thread that waits for frames and runs them, or hands them to the
+// worker's event loop.
 //
-// How this works: the ring has one owner at a time. The lane's thread owns it while it waits; when
-// frames arrive it passes ownership to the event loop and writes to the eventfd. The loop takes
-// frames until the ring is empty, which passes ownership back. So a busy client costs no thread
-// switches, and an idle one costs nothing.
+// How this works: the ring has one owner at a time. The lane's thread owns it while it waits, and
+// runs what its executor can. When another frame comes it passes ownership to the event loop and
+// writes to the eventfd. The loop takes frames until the ring is empty or the next one is the
+// executor's, which passes ownership back. So frames take effect in order, a busy client costs no
+// thread switches, and an idle one costs nothing: the thread spins for a moment, then sleeps.
 #pragma once
 
 #include <condition_variable>
@@ -14,6 +16,7 @@
 #include <vector>
 
 #include "../common/channel.h"
+#include "executor.h"
 
 namespace mnemosyne {
 
@@ -24,8 +27,9 @@ struct TakenFrame {
 
 class Lane {
  public:
-  // Throws std::runtime_error when the file is no channel.
-  Lane(int channel_fd, int notify_fd);
+  // Without an executor every frame is the event loop's. Throws std::runtime_error when the file is
+  // no channel.
+  Lane(int channel_fd, int notify_fd, Executor* executor = nullptr);
   ~Lane();
 
   // Frames in order; none passes the ring back to the thread. Throws std::invalid_argument when the
@@ -37,13 +41,31 @@ class Lane {
   void close(const char* reason);
 
  private:
+  // One record of the ring; `end` is the position after it.
+  struct Peeked {
+    int reply;
+    const char* frame;
+    uint32_t size;
+    uint64_t end;
+  };
+
   void run();
+  void hand_over();
   bool wait_for_frames();
-  bool take_one(uint64_t head, std::vector<TakenFrame>* frames);
+  bool spin();
+  bool run_frames();
+  bool run_one(const Peeked& record);
+  void answer(int slot, const Answer& answer);
+  bool peek(uint64_t head, Peeked* record);
+  void publish();
 
   Channel* channel_;
   int notify_fd_;
+  Executor* executor_;
   uint64_t tail_;
+  uint64_t published_;
+  std::vector<char> frame_;    // a copy of the frame being executed
+  std::string broken_;         // how the client broke the rules
   std::deque<uint64_t> ends_;  // positions after the frames taken and not yet done
   std::mutex mutex_;
   std::condition_variable handed_back_;
@@ -54,6 +76,7 @@ class Lane {
 };
 
 Channel* map_channel(int fd);
-void mark_dead(Channel* channel, const char* reason);
+// `code`: the cudaError_t that the client's calls return from now on; 0 for "the server is gone".
+void mark_dead(Channel* channel, int code, const char* reason);
 
 }  // namespace mnemosyne

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "lane.h"
+#include "null_executor.h"
 
 #ifndef MAP_FIXED_NOREPLACE
 #define MAP_FIXED_NOREPLACE 0x100000
@@ -46,17 +47,17 @@ int create_channel() {
   return fd;
 }
 
-void mark_channel_dead(int fd, const char* reason) {
+void mark_channel_dead(int fd, const char* reason, int code) {
   Channel* channel = map_channel(fd);
-  mark_dead(channel, reason);
+  mark_dead(channel, code, reason);
   munmap(channel, sizeof(Channel));
 }
 
-std::pair<uint64_t, uint64_t> channel_state(int fd) {
+bool is_settled(int fd) {
   Channel* channel = map_channel(fd);
-  auto state = std::make_pair(channel->head.load(), channel->completed.load());
+  bool settled = channel->head.load() == channel->completed.load() && !channel->unsettled.load();
   munmap(channel, sizeof(Channel));
-  return state;
+  return settled;
 }
 
 void map_at(uint64_t address, uint64_t size, int protection, int flags, int fd, uint64_t offset) {
@@ -116,15 +117,19 @@ NB_MODULE(_native, m) {
   m.attr("REPLY_BYTES") = kReplyBytes;
   m.def("create_channel", &create_channel);
   m.def("create_memory", &create_memory);
-  m.def("mark_dead", &mark_channel_dead);
-  m.def("channel_state", &channel_state);
+  m.def("mark_dead", &mark_channel_dead, nb::arg("channel_fd"), nb::arg("reason"),
+        nb::arg("code") = 0);
+  m.def("is_settled", &is_settled);
   m.def("map_fixed", &map_fixed);
   m.def("reserve", &reserve);
   m.def("unmap_to_reserved", &unmap_to_reserved);
   m.def("release_memory", &release_memory);
   m.def("fnv1a", &fnv1a);
+  nb::class_<Executor>(m, "Executor");
+  nb::class_<NullExecutor, Executor>(m, "NullExecutor").def(nb::init<>());
   nb::class_<Lane>(m, "Lane")
-      .def(nb::init<int, int>())
+      .def(nb::init<int, int, Executor*>(), nb::arg("channel_fd"), nb::arg("notify_fd"),
+           nb::arg("executor").none() = nb::none(), nb::keep_alive<1, 4>())
       .def("take", &take)
       .def("done", &Lane::done)
       .def("reply",

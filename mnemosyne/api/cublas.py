@@ -11,7 +11,7 @@ _SIZES = {"S": "4", "D": "8", "C": "8", "Z": "16"}  # bytes of one element
 
 
 def _once(name: str, *params: Field) -> Call:
-    return Call(name, "cublas", Mode.ONCE, (BLAS(), *params), "cublasStatus_t")
+    return Call(name, "cublas", Mode.ONCE, (BLAS(), *params), "cublasStatus_t", lane=True)
 
 
 def _mnk() -> tuple[Field, ...]:

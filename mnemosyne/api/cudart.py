@@ -8,9 +8,13 @@ def _call(name: str, mode: Mode, *params: Field, journal: bool = False) -> Call:
     return Call(name, "cudart", mode, params, "cudaError_t", journal=journal)
 
 
+def _lane(name: str, mode: Mode, *params: Field) -> Call:
+    return Call(name, "cudart", mode, params, "cudaError_t", lane=True)
+
+
 REGULAR = [
-    _call("cudaMemsetAsync", Mode.ASYNC, PTR("devPtr"), I32("value"), SIZE("count"), STREAM()),
-    _call(
+    _lane("cudaMemsetAsync", Mode.ASYNC, PTR("devPtr"), I32("value"), SIZE("count"), STREAM()),
+    _lane(
         "cudaMemset2DAsync", Mode.ASYNC,
         PTR("devPtr"), SIZE("pitch"), I32("value"), SIZE("width"), SIZE("height"), STREAM(),
     ),
@@ -19,13 +23,13 @@ REGULAR = [
         STREAM("pStream").new, U32("flags"), I32("priority"), journal=True,
     ),
     _call("cudaStreamDestroy", Mode.ASYNC, STREAM().gone, journal=True),
-    _call("cudaStreamWaitEvent", Mode.ASYNC, STREAM(), EVENT(), U32("flags")),
-    _call("cudaStreamSynchronize", Mode.SYNC, STREAM()),
-    _call("cudaDeviceSynchronize", Mode.SYNC),
+    _lane("cudaStreamWaitEvent", Mode.ASYNC, STREAM(), EVENT(), U32("flags")),
+    _lane("cudaStreamSynchronize", Mode.SYNC, STREAM()),
+    _lane("cudaDeviceSynchronize", Mode.SYNC),
     _call("cudaEventCreateWithFlags", Mode.ASYNC, EVENT().new, U32("flags"), journal=True),
     _call("cudaEventDestroy", Mode.ASYNC, EVENT().gone, journal=True),
-    _call("cudaEventSynchronize", Mode.SYNC, EVENT()),
-    _call("cudaEventElapsedTime", Mode.SYNC, F32("ms").out, EVENT("start"), EVENT("end")),
+    _lane("cudaEventSynchronize", Mode.SYNC, EVENT()),
+    _lane("cudaEventElapsedTime", Mode.SYNC, F32("ms").out, EVENT("start"), EVENT("end")),
     _call("cudaMemGetInfo", Mode.SYNC, SIZE("free").out, SIZE("total").out),
 ]  # fmt: skip
 
@@ -67,8 +71,12 @@ BY_HAND = [
         "cudaStreamCreateWithFlags",
     ),
     *handwritten(
+        "cudart", Mode.CUSTOM, "the status page tells of what has not been issued yet; else asked",
+        "cudaEventQuery", "cudaStreamQuery",
+    ),
+    *handwritten(
         "cudart", Mode.LOCAL, "answered from the status page",
-        "cudaEventQuery", "cudaStreamQuery", "cudaGetLastError", "cudaPeekAtLastError",
+        "cudaGetLastError", "cudaPeekAtLastError",
     ),
     *handwritten(
         "cudart", Mode.LOCAL, "answered from the device's description",

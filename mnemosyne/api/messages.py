@@ -26,18 +26,22 @@ MEMORY = [
     Message("host_alloc", (SIZE("bytes"),), (SIZE("hostOffset"),), journal=True),
     Message("host_free", (SIZE("hostOffset"),), journal=True),
     # Data inline in the frame: small copies.
-    Message("copy_inline", (PTR("dst"), BYTES("data"), STREAM())),
-    Message("copy_fetch", (PTR("src"), SIZE("count"), STREAM()), (BYTES("data"),)),
+    Message("copy_inline", (PTR("dst"), BYTES("data"), STREAM()), lane=True),
+    Message("copy_fetch", (PTR("src"), SIZE("count"), STREAM()), (BYTES("data"),), lane=True),
     # Data in the host slot: staged pageable memory, or pinned memory itself.
-    Message("copy_from_host", (PTR("dst"), SIZE("hostOffset"), SIZE("count"), STREAM())),
-    Message("copy_to_host", (SIZE("hostOffset"), PTR("src"), SIZE("count"), STREAM())),
-    Message("copy_device", (PTR("dst"), PTR("src"), SIZE("count"), STREAM())),
+    Message("copy_from_host", (PTR("dst"), SIZE("hostOffset"), SIZE("count"), STREAM()), lane=True),
+    Message("copy_to_host", (SIZE("hostOffset"), PTR("src"), SIZE("count"), STREAM()), lane=True),
+    Message("copy_device", (PTR("dst"), PTR("src"), SIZE("count"), STREAM()), lane=True),
     Message(
         "copy_device_2d",
         (PTR("dst"), SIZE("dpitch"), PTR("src"), SIZE("spitch"), SIZE("width"), SIZE("height"),
          STREAM()),
+        lane=True,
     ),
-    Message("event_record", (EVENT(), STREAM(), U32("flags"))),
+    Message("event_record", (EVENT(), STREAM(), U32("flags")), lane=True),
+    # The reply's status is cudaSuccess or cudaErrorNotReady.
+    Message("stream_query", (STREAM(),), lane=True),
+    Message("event_query", (EVENT(),), lane=True),
 ]  # fmt: skip
 
 KERNELS = [
@@ -56,11 +60,12 @@ KERNELS = [
         "occupancy", (FUNCTION(), I32("blockSize"), SIZE("dynamicShared"), U32("flags")),
         (I32("numBlocks"),),
     ),
-    Message("launch", (FUNCTION(), *_GRID, U32("sharedMem"), STREAM(), BYTES("args"))),
+    Message("launch", (FUNCTION(), *_GRID, U32("sharedMem"), STREAM(), BYTES("args")), lane=True),
     # attributes: [[cudaLaunchAttributeID, value bytes], ...]
     Message(
         "launch_ex",
         (FUNCTION(), *_GRID, U32("sharedMem"), STREAM(), BYTES("args"), LIST("attributes")),
+        lane=True,
     ),
 ]  # fmt: skip
 
@@ -75,7 +80,7 @@ LIBRARIES = [
         "blas_dot",
         (BLAS(), I32("type"), I32("n"), PTR("x"), I32("incx"), PTR("y"), I32("incy"),
          PTR("result")),
-        (BYTES("value"),),
+        (BYTES("value"),), lane=True,
     ),
     # desc: [computeType, scaleType, [[attribute, bytes], ...]]
     # layouts: [type, rows, cols, ld, [[attribute, bytes], ...]]
@@ -85,13 +90,14 @@ LIBRARIES = [
         "lt_heuristic",
         (LIST("desc"), LIST("layoutA"), LIST("layoutB"), LIST("layoutC"), LIST("layoutD"),
          LIST("preference"), I32("requested")),
-        (LIST("results"),),
+        (LIST("results"),), lane=True,
     ),
     Message(
         "lt_matmul",
         (STREAM(), LIST("desc"), SCALAR("alpha", ""), PTR("A"), LIST("layoutA"), PTR("B"),
          LIST("layoutB"), SCALAR("beta", ""), PTR("C"), LIST("layoutC"), PTR("D"), LIST("layoutD"),
          BYTES("algo"), PTR("workspace"), SIZE("workspaceBytes")),
+        lane=True,
     ),
 ]  # fmt: skip
 

@@ -51,4 +51,6 @@ NUMBERED: tuple[str, ...] = (
     "cublasSgemmEx",
     "cublasGemmEx",
     "cublasGemmStridedBatchedEx",
+    "stream_query",
+    "event_query",
 )

@@ -82,6 +82,7 @@ class Message:
     fields: tuple[Field, ...]
     outputs: tuple[Field, ...] = ()
     journal: bool = False  # creates, sets or destroys state a new worker must have
+    lane: bool = False  # where the device has an executor, the lane runs it without Python
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,7 @@ class Call:
     result: str = "int"
     reason: str = ""
     journal: bool = False
+    lane: bool = False
 
     @property
     def message(self) -> Message | None:
@@ -103,7 +105,7 @@ class Call:
             return None
         sent = tuple(p for p in self.params if p.way is not Way.OUT)
         outputs = tuple(p for p in self.params if p.way is Way.OUT)
-        return Message(self.name, sent, outputs, self.journal)
+        return Message(self.name, sent, outputs, self.journal, self.lane)
 
 
 @dataclass(frozen=True)

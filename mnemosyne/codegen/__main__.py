@@ -8,10 +8,12 @@ from typing import Annotated
 import typer
 
 from mnemosyne.api import SPEC
-from mnemosyne.codegen import coverage, exports, numbers, stubs
+from mnemosyne.codegen import calls, coverage, exports, numbers, stubs
 
 FILES = {
     "csrc/generated/numbers.h": numbers.render,
+    "csrc/generated/calls.h": calls.render,
+    "csrc/generated/blas_calls.h": calls.render_blas,
     "csrc/generated/stubs.cpp": stubs.render,
     "csrc/generated/refused.cpp": stubs.render_refused,
     "csrc/generated/exports.map": exports.render_map,

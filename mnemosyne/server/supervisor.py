@@ -271,8 +271,7 @@ class Supervisor:
         """Keeps a session for the next worker, if its last one left nothing half done."""
         if client.state in (State.CLOSING, State.LATE):
             return self._release(client)
-        written, effective = _native.channel_state(client.channel)
-        if written != effective:
+        if not _native.is_settled(client.channel):
             self._abandon(client, "the server's worker died while it executed this program's work")
 
     # The end

@@ -135,8 +135,9 @@ class Worker:
         session = self._device.open(number, place, effects)
         self._device.restore(session, message.chunks, message.journal)
         event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        lane = _native.Lane(channel, event, self._device.executor(session))
         runner = Runner(
-            session, self._device.handlers, _native.Lane(channel, event), event, self._executor,
+            session, self._device.handlers, lane, event, self._executor,
             publish=lambda entries: self._publish(number, entries),
             broken=lambda text: self._break(number, text),
         )  # fmt: skip

@@ -23,10 +23,10 @@ from mnemosyne.protocol.control import Hello, Reader, Welcome, encode
 from mnemosyne.protocol.frames import encode as encode_frame
 
 HEAD, COMPLETED, SERVER_SLEEPS, DEAD, ERROR = 64, 128, 192, 256, 260
-DEAD_TEXT, ERROR_TEXT, TEXT_BYTES = 264, 760, 496
+DEAD_TEXT, ERROR_TEXT, TEXT_BYTES = 272, 768, 496
 SLOTS, SLOT_BYTES = 1280, 8192
 RING, RING_BYTES = SLOTS + 64 * SLOT_BYTES, 4 << 20
-WAITED, READY = 1, 2
+WAITED, READY = 1, 4
 _FUTEX, _FUTEX_WAKE = 202, 1  # x86-64
 MESSAGES = {message.name: message for message in SPEC.messages.values()}
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol
 
+from mnemosyne import _native
 from mnemosyne.api import SPEC
 from mnemosyne.server.journal import Entries
 from mnemosyne.server.session import Effects, Handlers, Layout, Session
@@ -46,6 +47,9 @@ class Device(Protocol):
         """Entered once by the thread that calls handlers."""
 
     def open(self, number: int, layout: Layout, effects: Effects) -> Session: ...
+
+    def executor(self, session: Session) -> _native.Executor | None:
+        """What the session's lane runs without Python; None: nothing."""
 
     def restore(self, session: Session, chunks: list[list[int]], entries: Entries) -> None:
         """Rebuilds a session from its journal; may be slow. Raises ValueError."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mnemosyne import _native
 from mnemosyne.api import SPEC
 from mnemosyne.server.devices.cpu import launches, lt
 from mnemosyne.server.devices.cpu.device import CpuDevice
@@ -19,7 +20,8 @@ _REAL = ("kernel", "module_bytes", "function_attribute", "occupancy")
 
 
 def create(threads: int) -> CpuDevice:
-    return CpuDevice("null device, executes nothing", threads, _handlers(), _bind)
+    title = "null device, executes nothing"
+    return CpuDevice(title, threads, _handlers(), _bind, _native.NullExecutor)
 
 
 def _handlers() -> Handlers:

@@ -7,11 +7,13 @@ made and never follows the load.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 import torch
 
+from mnemosyne import _native
 from mnemosyne.server.arena import Chunks
 from mnemosyne.server.devices import Description
 from mnemosyne.server.devices.cpu import blas, copies, hopper, launches, lt
@@ -38,8 +40,12 @@ def create(threads: int) -> CpuDevice:
 class CpuDevice:
     """Implements ``Device``; ``bind`` finds the function that runs a kernel."""
 
-    def __init__(self, title: str, threads: int, handlers: Handlers, bind: Binder) -> None:
+    def __init__(
+        self, title: str, threads: int, handlers: Handlers, bind: Binder,
+        executor: Callable[[], _native.Executor | None] = lambda: None,
+    ) -> None:  # fmt: skip
         torch.set_num_threads(threads)
+        self._executor = executor
         self._title = f"{title} ({threads} threads)"
         self._modules = Modules(hopper.SM, bind)
         self.handlers = handlers
@@ -68,6 +74,9 @@ class CpuDevice:
         chunks = _SeenChunks(effects.chunks, memory, layout.device_base)
         effects = replace(effects, chunks=chunks)
         return CpuSession(number, layout, effects, modules=self._modules, memory=memory)
+
+    def executor(self, session: CpuSession) -> _native.Executor | None:
+        return self._executor()
 
     def restore(self, session: CpuSession, chunks: list[list[int]], entries: Entries) -> None:
         """The chunks are mapped already."""

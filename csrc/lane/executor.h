@@ -1,0 +1,72 @@
+// What a lane runs without Python: the hot calls of one session.
+#pragma once
+
+#include <string>
+
+#include "../common/channel.h"
+#include "../common/msgpack.h"
+#include "../generated/numbers.h"
+
+namespace mnemosyne {
+
+// The answer to one frame. Nobody may be waiting for it: then only an error leaves a trace.
+class Answer {
+ public:
+  Answer(Channel* channel, int slot) : channel_(channel), slot_(slot) {}
+
+  bool wanted() const { return slot_ != kNoReply; }
+  bool later() const { return later_; }
+
+  // `code` is what the call returns; `late` is the cudaError_t when nobody waits.
+  void fail(int code, int late, std::string text) {
+    status = code;
+    late_error = late;
+    this->text = std::move(text);
+  }
+
+  // Somebody else (the GPU) will set the slot's state to kReplyReady. The reply is success with
+  // `size` bytes, or without outputs; returns where the bytes go. Null: the slot is not waited for.
+  char* complete_later(size_t size = 0) {
+    ReplySlot& to = channel_->slots[slot_];
+    if (!is_awaited(to.state.load(std::memory_order_acquire))) return nullptr;
+    Packer reply;
+    reply.array(size ? 2 : 1);
+    reply.integer(0);
+    if (size) reply.bytes_room(size);
+    if (reply.size() > kReplyBytes) return nullptr;
+    memcpy(to.data, reply.data(), reply.size() - size);
+    to.size = reply.size();
+    later_ = true;
+    if (to.state.exchange(kReplyPolled) == kReplySleeping) futex_wake(&to.state);
+    return to.data + reply.size() - size;
+  }
+  std::atomic<uint32_t>* state() { return &channel_->slots[slot_].state; }
+
+  int status = 0;
+  int late_error = 0;
+  std::string text;
+  Packer outputs;  // values after the status
+  uint32_t output_count = 0;
+
+ private:
+  Channel* channel_;
+  int slot_;
+  bool later_ = false;
+};
+
+// One session's; called by whoever owns the ring.
+class Executor {
+ public:
+  virtual ~Executor() = default;
+  // The lane's thread begins: this is its channel.
+  virtual void begin(Channel* channel) = 0;
+  // Executes a frame that is_for_lane(). Throws std::invalid_argument when it is not as the
+  // specification says.
+  virtual void run(Number number, Unpacker& fields, Answer* answer) = 0;
+  // No frame has come for a moment.
+  virtual void rest() {}
+  // The lane is closing: whatever waits in here returns.
+  virtual void stop() {}
+};
+
+}  // namespace mnemosyne

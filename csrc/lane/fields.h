@@ -1,0 +1,76 @@
+// How the fields of a frame are read where the lane executes it. What a field means is the
+// executor's to check; here only its form is.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+#include <string>
+
+#include "../common/msgpack.h"
+
+namespace mnemosyne {
+
+// Bytes or text inside the frame; valid while the frame is being executed.
+struct Bytes {
+  const char* data;
+  size_t size;
+};
+
+// A nested array, still encoded.
+struct List {
+  const char* data;
+  size_t size;
+  Unpacker values() const { return Unpacker(data, size); }
+};
+
+// A scalar on the host (its bytes) or on the device (its address).
+struct Scalar {
+  alignas(16) char host[16];
+  size_t size = 0;
+  uint64_t device = 0;
+  const void* pointer() const { return size ? host : reinterpret_cast<const void*>(device); }
+};
+
+template <typename T>
+void get_integer(Unpacker& u, T* to) {
+  int64_t v = u.integer();
+  if (v < std::numeric_limits<T>::min() || v > std::numeric_limits<T>::max()) {
+    throw std::invalid_argument(std::to_string(v) + " is out of range");
+  }
+  *to = static_cast<T>(v);
+}
+
+inline void get(Unpacker& u, int32_t* to) { get_integer(u, to); }
+inline void get(Unpacker& u, uint32_t* to) { get_integer(u, to); }
+inline void get(Unpacker& u, int64_t* to) { *to = u.integer(); }
+inline void get(Unpacker& u, uint64_t* to) { *to = static_cast<uint64_t>(u.integer()); }
+inline void get(Unpacker& u, double* to) { *to = u.real(); }
+inline void get(Unpacker& u, Bytes* to) { to->data = u.bytes(&to->size); }
+inline void get(Unpacker& u, List* to) {
+  to->data = u.position();
+  u.skip();
+  to->size = u.position() - to->data;
+}
+inline void get(Unpacker& u, Scalar* to) {
+  if (!u.at_bytes()) return get(u, &to->device);
+  const char* p = u.bytes(&to->size);
+  if (to->size == 0 || to->size > sizeof to->host) {
+    throw std::invalid_argument("a scalar of " + std::to_string(to->size) + " bytes");
+  }
+  memcpy(to->host, p, to->size);
+}
+
+// Reads one message's fields, which must be all there is, and runs it.
+template <typename Call, typename Run>
+void read_and_run(Unpacker& u, Run&& run) {
+  Call call;
+  call.read(u);
+  if (!u.ok() || !u.at_end()) {
+    throw std::invalid_argument(std::string(Call::kName) + ": its fields are not as declared");
+  }
+  run(call);
+}
+
+}  // namespace mnemosyne
