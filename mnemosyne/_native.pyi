@@ -1,5 +1,7 @@
 """The native half of the server: channels in shared memory and the lanes that drain them."""
 
+from collections.abc import Sequence
+
 def create_channel() -> int:
     """A new sealed memfd holding an initialised channel: ring, reply slots and status page."""
 
@@ -29,6 +31,67 @@ class Executor:
 
 class NullExecutor(Executor):
     """Reads every call and does nothing."""
+
+class Watch:
+    """Looks after the CUDA context while any session has work on the GPU.
+
+    ``context``: a CUcontext. ``notify_fd``: an eventfd, written to once, after a fault. Raises
+    RuntimeError without a usable driver.
+    """
+
+    def __init__(self, context: int, notify_fd: int) -> None: ...
+    def report(self, code: int) -> bool:
+        """A driver call returned this code; whether the context is lost."""
+
+    @property
+    def fault(self) -> int:
+        """The CUresult that the context was lost with; 0: it is well."""
+
+    def suspects(self) -> list[int]:
+        """Numbers of the sessions whose work was unfinished when the context was lost."""
+
+class CudaExecutor(Executor):
+    """Runs a session's hot calls on the GPU.
+
+    ``place``: device base and bytes, host base and bytes, staging bytes. ``words``: the address of
+    STREAMS 32-bit words of pinned memory. Other methods are for the owner of the ring; handles are
+    CUstream, CUevent and CUfunction as integers, numbers are the client's.
+    """
+
+    def __init__(
+        self, watch: Watch, number: int, context: int, place: Sequence[int], words: int
+    ) -> None: ...
+    def add_stream(self, number: int, handle: int, blocking: bool) -> bool:
+        """False: there are STREAMS already. ``blocking``: it orders itself with the null stream."""
+
+    def remove_stream(self, number: int) -> int:
+        """The handle, for its destruction; 0: there is no such stream. It must be idle."""
+
+    def add_event(self, number: int, handle: int) -> None: ...
+    def remove_event(self, number: int) -> int: ...
+    def add_function(self, number: int, handle: int, argument_bytes: int) -> None: ...
+    def add_blas(self, number: int) -> None: ...
+    def remove_blas(self, number: int) -> bool: ...
+    def configure_blas(
+        self, number: int, stream: int, math_mode: int, pointer_mode: int, workspace: int,
+        workspace_bytes: int,
+    ) -> bool: ...  # fmt: skip
+    def idle(self) -> bool:
+        """Whether the GPU has done all the session's work."""
+
+    def synchronize(self) -> int:
+        """Waits for it; a CUresult."""
+
+    def end(self) -> None:
+        """Gives back everything of the driver's; the lane has ended and the session is idle."""
+
+STREAMS: int
+
+def is_fatal(code: int) -> bool:
+    """Whether this CUresult means that the context is lost."""
+
+def load_libraries(cublas: str, cublas_lt: str) -> None:
+    """Opens the two libraries for all executors. Raises RuntimeError."""
 
 class Lane:
     """One session's end of the ring: a thread that waits for frames and hands them over.
@@ -64,8 +127,11 @@ class Lane:
 
 REPLY_BYTES: int
 
-def is_settled(channel_fd: int) -> bool:
-    """Whether everything the client has sent has taken effect and the GPU is done with it."""
+def is_settled(channel_fd: int, whole_frames: bool = False) -> bool:
+    """Whether everything the client has sent has taken effect and the GPU is done with it.
+
+    ``whole_frames``: the worker stopped between two frames, so the rest can be executed by another.
+    """
 
 def fnv1a(data: bytes) -> int:
     """The 64-bit FNV-1a hash of ``data``."""

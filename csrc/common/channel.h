@@ -32,7 +32,8 @@ enum ReplyState : uint32_t {
   kReplyReady,
 };
 
-inline bool is_awaited(uint32_t state) { return state == kReplyWaited || state == kReplySleeping; }
+// Polled too: another worker may have to execute the frame again.
+inline bool is_awaited(uint32_t state) { return state >= kReplyWaited && state <= kReplyPolled; }
 
 struct ReplySlot {
   std::atomic<uint32_t> state;

@@ -57,9 +57,11 @@ class Packer {
   void append(const void* p, size_t n) { raw(p, n); }
   // Room for n bytes, which the caller fills.
   char* bytes_room(size_t n) {
-    length(0xc4, n);
+    bytes_length(n);
     return extend(n);
   }
+  // Says that n bytes follow.
+  void bytes_length(size_t n) { length(0xc4, n); }
 
  private:
   void byte(uint64_t v) { *extend(1) = static_cast<char>(v); }

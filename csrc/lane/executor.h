@@ -29,18 +29,20 @@ class Answer {
   char* complete_later(size_t size = 0) {
     ReplySlot& to = channel_->slots[slot_];
     if (!is_awaited(to.state.load(std::memory_order_acquire))) return nullptr;
+    constexpr char kSuccess[] = {'\xd2', 0, 0, 0, 0};  // so long that the bytes are aligned
     Packer reply;
     reply.array(size ? 2 : 1);
-    reply.integer(0);
-    if (size) reply.bytes_room(size);
-    if (reply.size() > kReplyBytes) return nullptr;
-    memcpy(to.data, reply.data(), reply.size() - size);
-    to.size = reply.size();
+    reply.append(kSuccess, sizeof kSuccess);
+    if (size) reply.bytes_length(size);
+    if (reply.size() + size > kReplyBytes) return nullptr;
+    memcpy(to.data, reply.data(), reply.size());
+    to.size = reply.size() + size;
     later_ = true;
     if (to.state.exchange(kReplyPolled) == kReplySleeping) futex_wake(&to.state);
-    return to.data + reply.size() - size;
+    return to.data + reply.size();
   }
   std::atomic<uint32_t>* state() { return &channel_->slots[slot_].state; }
+  int slot() const { return slot_; }
 
   int status = 0;
   int late_error = 0;
@@ -54,6 +56,9 @@ class Answer {
   bool later_ = false;
 };
 
+// The device is lost for everybody; the frame has not been executed.
+struct ContextLost {};
+
 // One session's; called by whoever owns the ring.
 class Executor {
  public:
@@ -61,7 +66,7 @@ class Executor {
   // The lane's thread begins: this is its channel.
   virtual void begin(Channel* channel) = 0;
   // Executes a frame that is_for_lane(). Throws std::invalid_argument when it is not as the
-  // specification says.
+  // specification says, ContextLost when no call can succeed any more.
   virtual void run(Number number, Unpacker& fields, Answer* answer) = 0;
   // No frame has come for a moment.
   virtual void rest() {}

@@ -115,9 +115,18 @@ bool Lane::run_frames() {
   } catch (const std::invalid_argument& error) {
     broken_ = error.what();
     return false;
+  } catch (const ContextLost&) {
+    publish();
+    wait_for_end();
   }
   publish();
   return true;
+}
+
+// The frame stays in the ring for another worker, if the session lives that long.
+void Lane::wait_for_end() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  handed_back_.wait(lock, [this] { return stop_.load(); });
 }
 
 bool Lane::run_one(const Peeked& record) {
@@ -137,7 +146,7 @@ void Lane::answer(int slot, const Answer& answer) {
     if (answer.status) fail(answer.late_error, answer.text.c_str());
     return;
   }
-  if (answer.later()) return;
+  if (answer.later() && !answer.status) return;
   Packer reply;
   bool text = answer.status && !answer.text.empty();
   reply.array(answer.status ? 1 + text : 1 + answer.output_count);

@@ -54,6 +54,7 @@ class Lane {
   bool wait_for_frames();
   bool spin();
   bool run_frames();
+  void wait_for_end();
   bool run_one(const Peeked& record);
   void answer(int slot, const Answer& answer);
   bool peek(uint64_t head, Peeked* record);

@@ -1,13 +1,15 @@
 // The Python module mnemosyne._native (see mnemosyne/_native.pyi for what each name promises).
 #include <fcntl.h>
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/pair.h>
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/vector.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 
+#include "cuda/executor.h"
 #include "lane.h"
 #include "null_executor.h"
 
@@ -53,9 +55,10 @@ void mark_channel_dead(int fd, const char* reason, int code) {
   munmap(channel, sizeof(Channel));
 }
 
-bool is_settled(int fd) {
+bool is_settled(int fd, bool whole_frames) {
   Channel* channel = map_channel(fd);
-  bool settled = channel->head.load() == channel->completed.load() && !channel->unsettled.load();
+  bool all_taken = whole_frames || channel->head.load() == channel->completed.load();
+  bool settled = all_taken && !channel->unsettled.load();
   munmap(channel, sizeof(Channel));
   return settled;
 }
@@ -111,6 +114,45 @@ void close_lane(Lane& lane, const char* reason) {
   lane.close(reason);
 }
 
+int synchronize(cuda::CudaExecutor& executor) {
+  nb::gil_scoped_release release;
+  return executor.synchronize();
+}
+
+void make_executor(cuda::CudaExecutor* self, cuda::Watch* watch, int number, uint64_t context,
+                   const std::array<uint64_t, 5>& place, uint64_t words) {
+  cuda::Place at{place[0], place[1], place[2], place[3], place[4]};
+  new (self) cuda::CudaExecutor(watch, number, reinterpret_cast<void*>(context), at, words);
+}
+
+void add_cuda(nb::module_& m) {
+  using cuda::CudaExecutor, cuda::Watch;
+  m.attr("STREAMS") = cuda::Streams::kMost;
+  m.def("is_fatal", &cuda::is_fatal);
+  m.def("load_libraries", &cuda::load_libraries);
+  nb::class_<Watch>(m, "Watch")
+      .def("__init__",
+           [](Watch* self, uint64_t context, int notify_fd) {
+             new (self) Watch(reinterpret_cast<void*>(context), notify_fd);
+           })
+      .def("report", &Watch::report)
+      .def_prop_ro("fault", &Watch::fault)
+      .def("suspects", &Watch::suspects);
+  nb::class_<CudaExecutor, Executor>(m, "CudaExecutor")
+      .def("__init__", &make_executor, nb::keep_alive<1, 2>())
+      .def("add_stream", &CudaExecutor::add_stream)
+      .def("remove_stream", &CudaExecutor::remove_stream)
+      .def("add_event", &CudaExecutor::add_event)
+      .def("remove_event", &CudaExecutor::remove_event)
+      .def("add_function", &CudaExecutor::add_function)
+      .def("add_blas", &CudaExecutor::add_blas)
+      .def("remove_blas", &CudaExecutor::remove_blas)
+      .def("configure_blas", &CudaExecutor::configure_blas)
+      .def("idle", &CudaExecutor::idle)
+      .def("synchronize", &synchronize)
+      .def("end", &CudaExecutor::end);
+}
+
 }  // namespace
 
 NB_MODULE(_native, m) {
@@ -119,7 +161,7 @@ NB_MODULE(_native, m) {
   m.def("create_memory", &create_memory);
   m.def("mark_dead", &mark_channel_dead, nb::arg("channel_fd"), nb::arg("reason"),
         nb::arg("code") = 0);
-  m.def("is_settled", &is_settled);
+  m.def("is_settled", &is_settled, nb::arg("channel_fd"), nb::arg("whole_frames") = false);
   m.def("map_fixed", &map_fixed);
   m.def("reserve", &reserve);
   m.def("unmap_to_reserved", &unmap_to_reserved);
@@ -127,6 +169,7 @@ NB_MODULE(_native, m) {
   m.def("fnv1a", &fnv1a);
   nb::class_<Executor>(m, "Executor");
   nb::class_<NullExecutor, Executor>(m, "NullExecutor").def(nb::init<>());
+  add_cuda(m);
   nb::class_<Lane>(m, "Lane")
       .def(nb::init<int, int, Executor*>(), nb::arg("channel_fd"), nb::arg("notify_fd"),
            nb::arg("executor").none() = nb::none(), nb::keep_alive<1, 4>())

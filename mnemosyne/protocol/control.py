@@ -173,9 +173,20 @@ class Shutdown:
     reason: str
 
 
+@dataclass(frozen=True)
+class Lost:
+    """Worker to supervisor: the device is lost, another worker is needed. ``code`` is a
+    cudaError_t; ``suspects`` are the sessions that had work on the device."""
+
+    KIND: ClassVar[int] = 19
+    code: int
+    text: str
+    suspects: list[int]
+
+
 Control = (
     Hello | Welcome | Refusal | Status | Ready | Open | Opened | Close | Closed | Chunk | ChunkGone
-    | Journal | Shutdown
+    | Journal | Shutdown | Lost
 )  # fmt: skip
 _KINDS: dict[int, type[Any]] = {cls.KIND: cls for cls in Control.__args__}
 _TYPES = {"int": int, "str": str, "bytes": bytes}

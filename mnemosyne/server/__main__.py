@@ -23,7 +23,6 @@ log = logging.getLogger("mnemosyne")
 
 #: click's UsageError, which typer brings along under another name from version to version.
 _BAD_USAGE: Any = typer.BadParameter.__mro__[1]
-_NO_CUDA = "the cuda device is not part of this version"
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 
@@ -60,19 +59,19 @@ def main(
 
 
 def _choose_device(options: Options) -> str:
-    if options.device == "cuda":
-        raise _stop(f"{_NO_CUDA}; use --device cpu", 2)
     if options.device != "auto":
         return options.device
-    found = gpu.answers(dict(os.environ))
-    why = f"a GPU is there, but {_NO_CUDA}" if found else "no GPU answers"
-    _say(f"using the CPU device: {why}")
+    if gpu.answers(dict(os.environ)):
+        return "cuda"
+    _say("no GPU answers; using the CPU device")
     return "cpu"
 
 
 async def _serve(options: Options, device: str, listening: socket.socket) -> int:
     """Runs until a signal or until the supervisor gives up; the exit code."""
-    plan = Plan(options.clients, device, options.threads, options.quota, options.log_level)
+    plan = Plan(
+        options.clients, device, options.gpu, options.threads, options.quota, options.log_level
+    )
     supervisor = Supervisor(plan)
     listener = Listener(listening, supervisor.greeted)
     _on_signals(supervisor, listener)

@@ -78,6 +78,10 @@ class Arena:
         """Bytes held by the allocation at this address."""
         return self._size[pointer]
 
+    def chunks(self) -> list[tuple[int, int]]:
+        """(address, size) of every chunk."""
+        return list(self._chunk_size.items())
+
     def restore(self, chunks: list[list[int]], allocations: dict[int, int]) -> None:
         """Takes over memory that exists: chunks as [offset, size], allocations by address.
 

@@ -31,15 +31,21 @@ class HostMemory:
 
     def free(self, offset: int) -> None:
         """Frees by offset. Raises CallError when nothing was allocated there."""
-        size = self._taken.pop(offset, None)
-        if size is None:
-            raise CallError(INVALID_VALUE, f"no pinned memory starts at offset {offset}")
+        size = self.size_of(offset)
+        del self._taken[offset]
         self._release(offset, size)
         self._free.give(offset, size)
 
     def size_of(self, offset: int) -> int:
-        """Bytes held by the allocation at this offset."""
-        return self._taken[offset]
+        """Bytes held by the allocation at this offset. Raises CallError when there is none."""
+        size = self._taken.get(offset)
+        if size is None:
+            raise CallError(INVALID_VALUE, f"no pinned memory starts at offset {offset}")
+        return size
+
+    def offsets(self) -> list[int]:
+        """Where allocations start."""
+        return list(self._taken)
 
     def restore(self, allocations: dict[int, int]) -> None:
         """Takes over allocations (size by offset). Raises ValueError when they do not fit."""

@@ -47,7 +47,7 @@ def check(
         raise _bad(f"device {device} uses no GPU", "--gpu")
     if not 0 <= threads <= _MAX_THREADS:
         raise _bad(f"{threads} threads; 1 to {_MAX_THREADS} are possible", "--cpu-threads")
-    quota = _quota(memory, clients) if memory else 0
+    quota = _quota(memory) if memory else 0
     path = socket or default_socket()
     return Options(clients, device, gpu, path, quota, threads or default_threads(), level)
 
@@ -66,7 +66,7 @@ def default_threads() -> int:
     return max(1, min(len(os.sched_getaffinity(0)) // 2, 8))
 
 
-def _quota(memory: str, clients: int) -> int:
+def _quota(memory: str) -> int:
     flag = "--memory-per-client"
     try:
         quota = parse_size(memory) // _GRANULE * _GRANULE
@@ -74,9 +74,6 @@ def _quota(memory: str, clients: int) -> int:
         raise _bad(str(error), flag) from None
     if quota == 0:
         raise _bad("a client needs 2 MiB at least", flag)
-    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if quota * clients > physical:
-        raise _bad(f"{clients} x {memory} is more than this machine has", flag)
     return quota
 
 

@@ -23,7 +23,7 @@ from mnemosyne.protocol import ProtocolError
 from mnemosyne.protocol.frames import decode, encode_reply
 from mnemosyne.server.errors import UNKNOWN, CallError, blas_status
 from mnemosyne.server.journal import Entries
-from mnemosyne.server.session import Deferred, Handlers, Outputs, Session
+from mnemosyne.server.session import Deferred, DeviceLost, Handlers, Outputs, Session
 
 log = logging.getLogger("mnemosyne")
 
@@ -62,11 +62,14 @@ class Runner:
         self._closed = False
         self._loop.add_reader(self._event, self._wake)
 
-    def close(self, reason: str) -> None:
-        """Ends the lane; the client sees its channel dead."""
+    def stop(self) -> None:
+        """No frame is executed any more; ``close`` is to follow."""
         self._closed = True
         self._frames.clear()
         self._loop.remove_reader(self._event)
+
+    def close(self, reason: str) -> None:
+        """Ends the lane; the client sees its channel dead. May be called in another thread."""
         self._lane.close(reason)
         os.close(self._event)
 
@@ -108,6 +111,9 @@ class Runner:
             return self._finish(message, slot, error)
         except ProtocolError as error:
             return self._broken(f"frame {self._count}: {error}")
+        except DeviceLost:
+            self._closed = True  # the frame stays for another worker
+            return
         except Exception:
             log.exception(
                 "bug: session %d, frame %d: %s", self.session.number, self._count, message.name

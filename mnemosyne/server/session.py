@@ -12,12 +12,27 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mnemosyne.protocol import ProtocolError
 from mnemosyne.server.arena import Arena, Chunks
-from mnemosyne.server.errors import INVALID_RESOURCE_HANDLE, INVALID_VALUE, CallError
+from mnemosyne.server.errors import (
+    INVALID_RESOURCE_HANDLE,
+    INVALID_VALUE,
+    NOT_SUPPORTED,
+    CallError,
+)
 from mnemosyne.server.hostmemory import HostMemory
 from mnemosyne.server.journal import Entries, Journal, of_kind
+from mnemosyne.server.modules import MAX_MODULE, Upload
 
 _EVENT_DISABLE_TIMING = 2
+
+
+class DeviceLost(Exception):
+    """No call of anybody can succeed any more. ``code`` is a cudaError_t."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +94,7 @@ class Session:
     streams: dict[int, tuple[int, int]] = field(default_factory=lambda: {0: (0, 0)})
     events: dict[int, Event] = field(default_factory=dict)
     blas: dict[int, BlasHandle] = field(default_factory=dict)
+    uploads: dict[int, Upload] = field(default_factory=dict)
     journal: Journal = field(default_factory=Journal)
 
     def __post_init__(self) -> None:
@@ -92,7 +108,7 @@ class Session:
         self.host.restore(dict(of_kind(entries, "host")))
         self.streams.update((n, tuple(v)) for n, v in of_kind(entries, "stream"))
         self.events.update((n, Event(flags)) for n, flags in of_kind(entries, "event"))
-        self.blas.update((n, BlasHandle(*v)) for n, v in of_kind(entries, "blas"))
+        self.blas.update((n, BlasHandle(*v[:3])) for n, v in of_kind(entries, "blas"))
 
     def check_stream(self, stream: int) -> None:
         """Raises CallError when the session has no such stream."""
@@ -249,7 +265,24 @@ def _configure_blas(
     return None
 
 
+def _module_bytes(s: Session, name: bytes, total: int, offset: int, data: bytes) -> Outputs:
+    """``name`` is the module's hash, little-endian. Pieces must come in order."""
+    if len(name) != 8 or not 0 < total <= MAX_MODULE:
+        raise ProtocolError(f"module_bytes: a module of {total} bytes")
+    key = int.from_bytes(name, "little")
+    if offset == 0:
+        held = sum(upload.total for other, upload in s.uploads.items() if other != key)
+        if held + total > MAX_MODULE:
+            raise CallError(NOT_SUPPORTED, f"more than {MAX_MODULE} bytes of uploaded modules")
+        s.uploads[key] = Upload(total)
+    if key not in s.uploads:
+        raise ProtocolError("module_bytes: the first piece is missing")
+    s.uploads[key].add(offset, data)
+    return None
+
+
 HANDLERS: Handlers = {
+    "module_bytes": _module_bytes,
     "malloc": _malloc,
     "free": _free,
     "host_alloc": _host_alloc,

@@ -27,6 +27,7 @@ from mnemosyne.protocol.control import (
     Closed,
     Control,
     Journal,
+    Lost,
     Opened,
     Ready,
     Shutdown,
@@ -36,7 +37,7 @@ from mnemosyne.protocol.control import (
 from mnemosyne.server.client import Client, State
 from mnemosyne.server.listener import Peer
 from mnemosyne.server.slots import layout, slots_for
-from mnemosyne.server.workerprocess import WorkerOptions, WorkerProcess
+from mnemosyne.server.workerprocess import CANNOT_SERVE, WorkerOptions, WorkerProcess
 
 log = logging.getLogger("mnemosyne")
 
@@ -52,6 +53,7 @@ class Plan:
 
     clients: int
     device: str
+    gpu: str  # index or UUID, empty for the first
     threads: int
     quota: int
     log_level: str
@@ -59,7 +61,7 @@ class Plan:
     @property
     def worker(self) -> WorkerOptions:
         memory, slots = self.clients * self.quota, slots_for(self.clients)
-        return WorkerOptions(self.device, slots, self.threads, memory, self.log_level)
+        return WorkerOptions(self.device, self.gpu, slots, self.threads, memory, self.log_level)
 
 
 class Supervisor:
@@ -74,6 +76,7 @@ class Supervisor:
         self._ready: Ready | None = None
         self._deaths: deque[float] = deque(maxlen=_MAX_DEATHS + 1)
         self._stopping = False
+        self._device_lost = False
         self._serving = asyncio.Event()
         self.finished: asyncio.Future[int] = self._loop.create_future()
         self._worker = self._start_worker()
@@ -172,9 +175,9 @@ class Supervisor:
         self._loop.remove_reader(client.pidfd)
         client.release()
 
-    def _abandon(self, client: Client, reason: str) -> None:
+    def _abandon(self, client: Client, reason: str, code: int = 0) -> None:
         """Ends a session that no worker has: the client gets the reason as an error."""
-        _native.mark_dead(client.channel, reason)
+        _native.mark_dead(client.channel, reason, code)
         if client.state is State.OPENING:
             client.peer.refuse(reason)
         log.error("%s is lost: %s", client, reason)
@@ -252,16 +255,30 @@ class Supervisor:
         if client := self._clients.get(message.session):
             client.journal.apply(message.entries)
 
+    def _lost(self, message: Lost) -> None:
+        """The device is lost with all that was at work on it; only another worker gets it back."""
+        suspects = [c for n in message.suspects if (c := self._clients.get(n))]
+        for client in suspects:
+            reason = f"the GPU reported {message.text} while it executed this program's work"
+            if len(suspects) > 1:
+                reason += " and others', so it is not known whose fault it is"
+            self._abandon(client, reason, message.code)
+        self._device_lost = True
+        self._worker.kill()
+
     def _worker_died(self, status: int) -> None:
         self._ready = None
         if self._stopping:
             return
         if not self._serving.is_set():
-            return self._give_up(f"the worker could not start (status {status})")
+            said = status == CANNOT_SERVE
+            return self._give_up("" if said else f"the worker could not start (status {status})")
         log.error("the worker (pid %d) died with status %d", self._worker.pid, status)
         for client in list(self._clients.values()):
             self._survive(client)
-        self._deaths.append(time.monotonic())
+        if not self._device_lost:
+            self._deaths.append(time.monotonic())
+        self._device_lost = False
         if len(self._deaths) > _MAX_DEATHS and self._deaths[-1] - self._deaths[0] < _DEATHS_SECONDS:
             return self._give_up(f"the worker died {_MAX_DEATHS + 1} times in a row")
         log.warning("starting another worker for %d sessions", len(self._clients))
@@ -271,13 +288,14 @@ class Supervisor:
         """Keeps a session for the next worker, if its last one left nothing half done."""
         if client.state in (State.CLOSING, State.LATE):
             return self._release(client)
-        if not _native.is_settled(client.channel):
+        if not _native.is_settled(client.channel, self._device_lost):
             self._abandon(client, "the server's worker died while it executed this program's work")
 
     # The end
 
     def _give_up(self, reason: str) -> None:
-        log.error("giving up: %s", reason)
+        if reason:
+            log.error("giving up: %s", reason)
         self._drop_all(reason)
         if not self.finished.done():
             self.finished.set_result(1)
@@ -335,4 +353,5 @@ _FROM_WORKER: dict[type[Any], Callable[..., None]] = {
     Chunk: Supervisor._chunk,
     ChunkGone: Supervisor._chunk_gone,
     Journal: Supervisor._journal,
+    Lost: Supervisor._lost,
 }

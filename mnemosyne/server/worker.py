@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -33,18 +34,20 @@ from mnemosyne.protocol.control import (
     Closed,
     Control,
     Journal,
+    Lost,
     Open,
     Opened,
     Ready,
     Shutdown,
 )
 from mnemosyne.server import slots
-from mnemosyne.server.devices import Device, create
-from mnemosyne.server.journal import Entries
+from mnemosyne.server.devices import ChunkMemory, Device, create
+from mnemosyne.server.errors import CallError
 from mnemosyne.server.process import allow_many_files, die_with_parent, log_to_stderr
 from mnemosyne.server.runner import Runner
-from mnemosyne.server.session import Effects, Layout
+from mnemosyne.server.session import DeviceLost, Effects, Layout, Session
 from mnemosyne.server.wire import Wire
+from mnemosyne.server.workerprocess import CANNOT_SERVE
 
 log = logging.getLogger("mnemosyne")
 
@@ -59,12 +62,19 @@ def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     die_with_parent(options.parent)
     allow_many_files()
-    for slot in range(options.slots):
-        _reserve(slots.layout(slot, quota=0))
-    device = create(options.device, options.threads)
+    places = [slots.layout(slot, quota=0) for slot in range(options.slots)]
+    for place in places:
+        _native.reserve(place.host_base, place.host_bytes)
+    try:
+        device = create(options.device, options.threads)
+        device.chunks.reserve(places)
+        device.enter()
+        ready = _ready(device, options.memory)
+    except (OSError, RuntimeError, ValueError, CallError) as error:
+        log.error("device %s cannot be used: %s", options.device, error)
+        return CANNOT_SERVE
     gc.freeze()  # what start-up made is never garbage
-    with device.active():
-        uvloop.run(_serve(socket.socket(fileno=options.fd), device, options.memory))
+    uvloop.run(_serve(socket.socket(fileno=options.fd), device, ready))
     return 0
 
 
@@ -77,14 +87,14 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _reserve(place: Layout) -> None:
-    _native.reserve(place.device_base, place.device_bytes)
-    _native.reserve(place.host_base, place.host_bytes)
+def _ready(device: Device, memory: int) -> Ready:
+    d = device.describe(memory)
+    return Ready(d.device, d.memory, d.cuda, d.name, d.uuid, d.properties, d.attributes, [])
 
 
-async def _serve(sock: socket.socket, device: Device, memory: int) -> None:
+async def _serve(sock: socket.socket, device: Device, ready: Ready) -> None:
     worker = Worker(sock, device)
-    worker.say_ready(memory)
+    worker.say(ready)
     await worker.ended.wait()
 
 
@@ -95,14 +105,18 @@ class Worker:
         self._device = device
         self._wire = Wire(sock, self._received, lambda error: self.ended.set())
         self._sessions: dict[int, _Served] = {}
-        self._executor = ThreadPoolExecutor(_RESOLVERS, thread_name_prefix="modules")
+        self._loop = asyncio.get_running_loop()
+        self._modules = ThreadPoolExecutor(_RESOLVERS, "modules", device.enter)
+        self._enders = ThreadPoolExecutor(slots.MAX_SLOTS, "enders", device.enter)
+        self._ending: set[asyncio.Task[None]] = set()
         self.ended = asyncio.Event()
+        if device.fault_fd is not None:
+            self._loop.add_reader(device.fault_fd, self._lost)
 
-    def say_ready(self, memory: int) -> None:
-        d = self._device.describe(memory)
-        self._wire.send(
-            Ready(d.device, d.memory, d.cuda, d.name, d.uuid, d.properties, d.attributes, [])
-        )
+    def say(self, message: Control) -> None:
+        """Sends without delay."""
+        self._wire.send(message)
+        self._wire.flush()
 
     def _received(self, message: Control, fds: list[int]) -> None:
         handler = _FROM_SUPERVISOR.get(type(message))
@@ -113,22 +127,32 @@ class Worker:
     def _open(self, message: Open, fds: list[int]) -> None:
         error = ""
         try:
-            self._sessions[message.session] = self._serve(message, *fds)
-        except (OSError, ValueError) as reason:
+            self._sessions[message.session] = self._start(message, *fds)
+        except (OSError, ValueError, CallError) as reason:
             error = str(reason)
-            _unmap(_layout(message))
+        except DeviceLost:
+            return  # another worker will be asked
         for fd in [fds[0], *fds[2:], *(fds[1:2] if error else ())]:
             os.close(fd)
         self._wire.send(Opened(message.session, error))
 
-    def _serve(self, message: Open, channel: int, host: int, *chunks: int) -> _Served:
+    def _start(self, message: Open, channel: int, host: int, *chunks: int) -> _Served:
         """The channel and chunk files are the caller's; the host file is kept."""
-        number, place = message.session, _layout(message)
-        _native.map_fixed(host, place.host_base, place.host_bytes, 0)
-        for (offset, size), fd in zip(message.chunks, chunks, strict=True):
-            _native.map_fixed(fd, place.device_base + offset, size, 0)
+        place = _layout(message)
+        with ExitStack() as undo:
+            _native.map_fixed(host, place.host_base, place.host_bytes, 0)
+            undo.callback(_native.unmap_to_reserved, place.host_base, place.host_bytes)
+            for (offset, size), fd in zip(message.chunks, chunks, strict=True):
+                self._device.chunks.adopt(fd, place.device_base + offset, size)
+                undo.callback(self._device.chunks.drop, place.device_base + offset, size)
+            served = self._serve(message, place, channel, host)
+            undo.pop_all()
+        return served
+
+    def _serve(self, message: Open, place: Layout, channel: int, host: int) -> _Served:
+        number = message.session
         effects = Effects(
-            chunks=_MappedChunks(number, place.device_base, self._wire),
+            chunks=_HeldChunks(number, place.device_base, self._device.chunks, self.say_with),
             release_host=partial(_native.release_memory, host),
             clock=time.perf_counter,
         )
@@ -137,46 +161,76 @@ class Worker:
         event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         lane = _native.Lane(channel, event, self._device.executor(session))
         runner = Runner(
-            session, self._device.handlers, lane, event, self._executor,
-            publish=lambda entries: self._publish(number, entries),
+            session, self._device.handlers, lane, event, self._modules,
+            publish=lambda entries: self.say(Journal(number, entries)),
             broken=lambda text: self._break(number, text),
         )  # fmt: skip
-        return _Served(runner, place, host)
+        return _Served(session, runner, place, host)
 
-    def _publish(self, number: int, entries: Entries) -> None:
-        self._wire.send(Journal(number, entries))
+    def say_with(self, message: Control, fds: list[int]) -> None:
+        """Sends a message that file descriptors ride along with; they may be closed afterwards."""
+        self._wire.send(message, fds)
         self._wire.flush()
 
     def _break(self, number: int, text: str) -> None:
         log.error("session %d broke the protocol: %s", number, text)
-        reason = f"the server ended this session, {text}"
-        self._sessions.pop(number).end(reason)
-        self._wire.send(Closed(number, text))
+        self._end(number, f"the server ended this session, {text}", text)
 
     def _close(self, message: Close, fds: list[int]) -> None:
-        if served := self._sessions.pop(message.session, None):
-            served.end(message.reason)
-        self._wire.send(Closed(message.session, ""))
+        self._end(message.session, message.reason, "")
+
+    def _end(self, number: int, reason: str, said: str) -> None:
+        served = self._sessions.pop(number, None)
+        if served is None:
+            return self._wire.send(Closed(number, said))
+        served.runner.stop()
+        task = self._loop.create_task(self._finish(number, served, reason, said))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def _finish(self, number: int, served: _Served, reason: str, said: str) -> None:
+        """Ends a session whose frames are executed no more; its memory is free afterwards."""
+        try:
+            await self._loop.run_in_executor(self._enders, self._quit, served, reason)
+        except DeviceLost:
+            return  # nothing is left to give back
+        except Exception:
+            log.exception("bug: session %d did not end in order", number)
+        self._wire.send(Closed(number, said))
+
+    def _quit(self, served: _Served, reason: str) -> None:
+        """May take as long as the session's work on the device."""
+        served.runner.close(reason)
+        self._device.close(served.session)
+        for address, size in served.session.arena.chunks():
+            self._device.chunks.drop(address, size)
+        _native.unmap_to_reserved(served.place.host_base, served.place.host_bytes)
+        os.close(served.host)
+
+    def _lost(self) -> None:
+        """The supervisor starts another worker; this one only waits for its end."""
+        assert self._device.fault_fd is not None
+        self._loop.remove_reader(self._device.fault_fd)
+        fault = self._device.fault()
+        log.error("the device is lost: %s", fault.text)
+        self.say(Lost(fault.code, fault.text, fault.suspects))
 
     def _shutdown(self, message: Shutdown, fds: list[int]) -> None:
         for served in self._sessions.values():
-            served.end(message.reason)
+            served.runner.stop()
+            served.runner.close(message.reason)
         self._sessions.clear()
         self.ended.set()
 
 
 @dataclass(frozen=True)
 class _Served:
-    """One session's runner, its place and the file of its host slot."""
+    """One session, its runner, its place and the file of its host slot."""
 
+    session: Session
     runner: Runner
     place: Layout
     host: int
-
-    def end(self, reason: str) -> None:
-        self.runner.close(reason)
-        _unmap(self.place)
-        os.close(self.host)
 
 
 def _layout(message: Open) -> Layout:
@@ -186,31 +240,25 @@ def _layout(message: Open) -> Layout:
     )  # fmt: skip
 
 
-def _unmap(place: Layout) -> None:
-    _native.unmap_to_reserved(place.device_base, place.device_bytes)
-    _native.unmap_to_reserved(place.host_base, place.host_bytes)
-
-
 @dataclass(frozen=True)
-class _MappedChunks:
-    """Chunks as files, mapped here and held by the supervisor; implements ``Chunks``."""
+class _HeldChunks:
+    """Chunks of one session, whose files the supervisor holds; implements ``Chunks``."""
 
     session: int
     base: int
-    wire: Wire
+    memory: ChunkMemory
+    say: Callable[[Control, list[int]], None]
 
     def make(self, offset: int, size: int) -> None:
-        fd = _native.create_memory("mnemosyne-chunk", size)
+        fd = self.memory.make(self.base + offset, size)
         try:
-            _native.map_fixed(fd, self.base + offset, size, 0)
-            self.wire.send(Chunk(self.session, offset, size), [fd])
-            self.wire.flush()
+            self.say(Chunk(self.session, offset, size), [fd])
         finally:
             os.close(fd)
 
     def drop(self, offset: int, size: int) -> None:
-        _native.unmap_to_reserved(self.base + offset, size)
-        self.wire.send(ChunkGone(self.session, offset))
+        self.memory.drop(self.base + offset, size)
+        self.say(ChunkGone(self.session, offset), [])
 
 
 _FROM_SUPERVISOR: dict[type[Any], Callable[..., None]] = {
@@ -220,4 +268,6 @@ _FROM_SUPERVISOR: dict[type[Any], Callable[..., None]] = {
 }
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    code = main(sys.argv[1:])
+    sys.stderr.flush()
+    os._exit(code)  # a thread may still be waiting for the device

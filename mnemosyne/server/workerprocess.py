@@ -15,6 +15,7 @@ from mnemosyne.protocol import ProtocolError
 from mnemosyne.protocol.control import Control
 from mnemosyne.server.wire import Received, Wire
 
+CANNOT_SERVE = 3  # exit status of a worker that has said why
 _PRELOADS = ("LD_PRELOAD", "LD_AUDIT")
 
 
@@ -23,20 +24,30 @@ class WorkerOptions:
     """What a worker is started with. ``memory``: bytes promised to clients, 0 for the default."""
 
     device: str
+    gpu: str  # index or UUID, empty for the first
     slots: int
     threads: int
     memory: int
     log_level: str
 
 
-def worker_environment(environ: Mapping[str, str], threads: int) -> dict[str, str]:
-    """The worker's environment: no preloads, no CUDA settings but the server's own."""
+def worker_environment(environ: Mapping[str, str], options: WorkerOptions) -> dict[str, str]:
+    """The worker's environment: no preloads, no CUDA settings but the server's own.
+
+    Without --gpu the caller's CUDA_VISIBLE_DEVICES says which GPU is the first.
+    """
     kept = {
         name: value
         for name, value in environ.items()
         if name not in _PRELOADS and not name.startswith("CUDA_")
     }
-    fixed = {"CUDA_DEVICE_MAX_CONNECTIONS": "32", "OMP_NUM_THREADS": str(threads)}
+    fixed = {
+        "CUDA_DEVICE_MAX_CONNECTIONS": "32",  # 8 queues would make clients wait for each other
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # the order of nvidia-smi
+        "OMP_NUM_THREADS": str(options.threads),
+    }
+    if visible := options.gpu or environ.get("CUDA_VISIBLE_DEVICES"):
+        fixed["CUDA_VISIBLE_DEVICES"] = visible
     return {**kept, **fixed}
 
 
@@ -92,5 +103,5 @@ def _start(options: WorkerOptions, theirs: socket.socket) -> subprocess.Popen[by
         [sys.executable, "-m", "mnemosyne.server.worker", *arguments],
         pass_fds=[fd],
         stdin=subprocess.DEVNULL,
-        env=worker_environment(os.environ, options.threads),
+        env=worker_environment(os.environ, options),
     )

@@ -353,7 +353,8 @@ def test_a_stale_socket_is_replaced(own_server: OwnServer, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("options", "code", "says"),
     [
-        (("--device", "cuda"), 2, "not part of this version"),
+        (("--device", "cuda", "--gpu", "99"), 1, "device cuda cannot be used"),
+        (("--device", "cpu", "--memory-per-client", "100TiB"), 1, "are promised"),
         (("--device", "tpu"), 2, "none of auto, cpu, cuda"),
         (("--clients", "0"), 2, "--clients"),
         (("--device", "cpu", "--socket", "/nonexistent/x.sock"), 1, "/nonexistent/x.sock"),

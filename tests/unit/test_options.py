@@ -10,7 +10,7 @@ import typer
 
 from mnemosyne.server.options import check, default_threads, parse_size
 from mnemosyne.server.paths import socket_path
-from mnemosyne.server.workerprocess import worker_environment
+from mnemosyne.server.workerprocess import WorkerOptions, worker_environment
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,6 @@ def test_defaults() -> None:
         ("gpu", "first", "neither an index nor a UUID"),
         ("memory", "lots", "no size"),
         ("memory", "1K", "2 MiB at least"),
-        ("memory", "100TiB", "more than this machine has"),
         ("threads", -1, "1 to 1024"),
         ("level", "loud", "none of debug"),
     ],
@@ -79,10 +78,19 @@ def test_quota_is_in_whole_granules() -> None:
 
 
 def test_the_worker_gets_no_preload_and_no_cuda_settings() -> None:
-    given = {"LD_PRELOAD": "x", "CUDA_VISIBLE_DEVICES": "1", "PATH": "/bin", "OMP_NUM_THREADS": "9"}
-    assert worker_environment(given, threads=3) == {
-        "PATH": "/bin", "CUDA_DEVICE_MAX_CONNECTIONS": "32", "OMP_NUM_THREADS": "3",
+    given = {"LD_PRELOAD": "x", "CUDA_LAUNCH_BLOCKING": "1", "PATH": "/b", "OMP_NUM_THREADS": "9"}
+    options = WorkerOptions("cuda", "", slots=8, threads=3, memory=0, log_level="info")
+    assert worker_environment(given, options) == {
+        "PATH": "/b", "CUDA_DEVICE_MAX_CONNECTIONS": "32", "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "OMP_NUM_THREADS": "3",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("gpu", "visible"), [("", "1"), ("2", "2")])
+def test_the_workers_gpu_is_the_one_asked_for_or_the_callers_first(gpu: str, visible: str) -> None:
+    options = WorkerOptions("cuda", gpu, slots=8, threads=3, memory=0, log_level="info")
+    found = worker_environment({"CUDA_VISIBLE_DEVICES": "1"}, options)
+    assert found["CUDA_VISIBLE_DEVICES"] == visible
 
 
 def test_supervisor_and_options_load_without_torch() -> None:

@@ -71,6 +71,7 @@ class Stage:
 
         def broken(text: str) -> None:
             lane.seen.append(("broken", text))
+            runner.stop()
             runner.close(text)
 
         runner = Runner(

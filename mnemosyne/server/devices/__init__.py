@@ -6,8 +6,7 @@ module is imported by name, so that nobody loads torch or CUDA for a device that
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol
@@ -17,8 +16,12 @@ from mnemosyne.api import SPEC
 from mnemosyne.server.journal import Entries
 from mnemosyne.server.session import Effects, Handlers, Layout, Session
 
-#: Devices of this version, by name: where they are made.
-MODULES = {"cpu": "mnemosyne.server.devices.cpu.device", "null": "mnemosyne.server.devices.null"}
+#: Devices by name: where they are made.
+MODULES = {
+    "cpu": "mnemosyne.server.devices.cpu.device",
+    "cuda": "mnemosyne.server.devices.cuda.device",
+    "null": "mnemosyne.server.devices.null",
+}
 
 
 @dataclass(frozen=True)
@@ -34,25 +37,70 @@ class Description:
     attributes: list[list[int]]
 
 
+class ChunkMemory(Protocol):
+    """The memory behind sessions' arenas, in pieces that outlive this process as files.
+
+    Addresses lie in ranges that ``reserve`` took; sizes are multiples of 2 MiB.
+    """
+
+    def reserve(self, places: Sequence[Layout]) -> None:
+        """Takes the device ranges of all slots, before anything else can. Raises OSError."""
+
+    def make(self, address: int, size: int) -> int:
+        """Maps new memory, all zero; returns its file descriptor. Raises OSError."""
+
+    def adopt(self, fd: int, address: int, size: int) -> None:
+        """Maps memory that another process made. Raises OSError."""
+
+    def drop(self, address: int, size: int) -> None:
+        """Unmaps one piece, whole."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """The device is lost. ``suspects``: numbers of the sessions that had work on it."""
+
+    code: int  # a cudaError_t
+    text: str
+    suspects: list[int]
+
+
 class Device(Protocol):
     """What executes sessions. ``handlers`` takes any Session that its ``open`` made."""
 
     @property
     def handlers(self) -> Handlers: ...
 
+    @property
+    def chunks(self) -> ChunkMemory: ...
+
+    @property
+    def fault_fd(self) -> int | None:
+        """An eventfd that becomes readable when the device is lost; None: it never is."""
+
+    def fault(self) -> Fault:
+        """What happened, once ``fault_fd`` is readable."""
+
     def describe(self, memory: int) -> Description:
-        """``memory``: bytes for all clients together, 0 for the device's own default."""
+        """``memory``: bytes for all clients together, 0 for the device's own default.
 
-    def active(self) -> AbstractContextManager[object]:
-        """Entered once by the thread that calls handlers."""
+        Raises ValueError when the device has not that much.
+        """
 
-    def open(self, number: int, layout: Layout, effects: Effects) -> Session: ...
+    def enter(self) -> None:
+        """Called once in every thread that calls handlers or their deferred work."""
+
+    def open(self, number: int, layout: Layout, effects: Effects) -> Session:
+        """A new session. Its host slot is mapped already."""
 
     def executor(self, session: Session) -> _native.Executor | None:
         """What the session's lane runs without Python; None: nothing."""
 
     def restore(self, session: Session, chunks: list[list[int]], entries: Entries) -> None:
         """Rebuilds a session from its journal; may be slow. Raises ValueError."""
+
+    def close(self, session: Session) -> None:
+        """Waits for the session's work and gives back all but its chunks; may be slow."""
 
 
 def create(name: str, threads: int) -> Device:

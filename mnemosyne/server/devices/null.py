@@ -16,7 +16,7 @@ from mnemosyne.server.devices.cpu.kernels import KernelInfo, Launch, Run
 from mnemosyne.server.errors import INVALID_VALUE, CallError
 from mnemosyne.server.session import HANDLERS, Handlers, Outputs, Session
 
-_REAL = ("kernel", "module_bytes", "function_attribute", "occupancy")
+_REAL = ("kernel", "function_attribute", "occupancy")
 
 
 def create(threads: int) -> CpuDevice:

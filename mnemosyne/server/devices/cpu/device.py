@@ -7,19 +7,18 @@ made and never follows the load.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
 from mnemosyne import _native
 from mnemosyne.server.arena import Chunks
-from mnemosyne.server.devices import Description
+from mnemosyne.server.devices import Description, Fault
 from mnemosyne.server.devices.cpu import blas, copies, hopper, launches, lt
+from mnemosyne.server.devices.cpu.bound import BoundKernels
 from mnemosyne.server.devices.cpu.kernels import Binder
 from mnemosyne.server.devices.cpu.memory import CpuMemory
-from mnemosyne.server.devices.cpu.modules import Modules
 from mnemosyne.server.devices.cpu.session import CpuSession
 from mnemosyne.server.journal import Entries
 from mnemosyne.server.session import HANDLERS, Effects, Handlers, Layout
@@ -46,14 +45,22 @@ class CpuDevice:
     ) -> None:  # fmt: skip
         torch.set_num_threads(threads)
         self._executor = executor
+        self._entered: list[torch.inference_mode] = []  # kept, for they end when they are freed
+        self.chunks = FileChunks()
+        self.fault_fd = None
         self._title = f"{title} ({threads} threads)"
-        self._modules = Modules(hopper.SM, bind)
+        self._kernels = BoundKernels(hopper.SM, bind)
         self.handlers = handlers
 
     def describe(self, memory: int) -> Description:
         """Half of the machine's memory is for clients, unless they were promised more."""
-        half = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-        total = max(half, memory) // _GRANULE * _GRANULE
+        physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if memory > physical:
+            raise ValueError(
+                f"this machine has {physical >> 20} MiB, {memory >> 20} MiB are promised; "
+                "use a smaller --memory-per-client or fewer --clients"
+            )
+        total = max(physical // 2, memory) // _GRANULE * _GRANULE
         return Description(
             device=self._title,
             memory=total,
@@ -64,8 +71,10 @@ class CpuDevice:
             attributes=hopper.attributes(),
         )
 
-    def active(self) -> AbstractContextManager[object]:
-        return torch.inference_mode()
+    def enter(self) -> None:
+        mode = torch.inference_mode()
+        mode.__enter__()
+        self._entered.append(mode)
 
     def open(self, number: int, layout: Layout, effects: Effects) -> CpuSession:
         """A new session; its host slot is mapped already."""
@@ -73,10 +82,16 @@ class CpuDevice:
         memory.add(layout.host_base, layout.host_bytes)
         chunks = _SeenChunks(effects.chunks, memory, layout.device_base)
         effects = replace(effects, chunks=chunks)
-        return CpuSession(number, layout, effects, modules=self._modules, memory=memory)
+        return CpuSession(number, layout, effects, kernels=self._kernels, memory=memory)
 
     def executor(self, session: CpuSession) -> _native.Executor | None:
         return self._executor()
+
+    def close(self, session: CpuSession) -> None:
+        """Every frame has been executed by the time its handler returns."""
+
+    def fault(self) -> Fault:
+        raise NotImplementedError("the CPU is never lost")
 
     def restore(self, session: CpuSession, chunks: list[list[int]], entries: Entries) -> None:
         """The chunks are mapped already."""
@@ -84,6 +99,29 @@ class CpuDevice:
             session.memory.add(session.layout.device_base + offset, size)
         session.restore(chunks, entries)
         launches.restore(session, entries)
+
+
+class FileChunks:
+    """Implements ``ChunkMemory`` with memory files."""
+
+    def reserve(self, places: Sequence[Layout]) -> None:
+        for place in places:
+            _native.reserve(place.device_base, place.device_bytes)
+
+    def make(self, address: int, size: int) -> int:
+        fd = _native.create_memory("mnemosyne-chunk", size)
+        try:
+            self.adopt(fd, address, size)
+        except OSError:
+            os.close(fd)
+            raise
+        return fd
+
+    def adopt(self, fd: int, address: int, size: int) -> None:
+        _native.map_fixed(fd, address, size, 0)
+
+    def drop(self, address: int, size: int) -> None:
+        _native.unmap_to_reserved(address, size)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ one multiprocessor, by warps, registers, shared memory and block slots.
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 from mnemosyne.cubin import Kernel
 from mnemosyne.server.devices.cpu.hopper import LIMITS
@@ -17,25 +17,7 @@ from mnemosyne.server.errors import (
     LAUNCH_OUT_OF_RESOURCES,
     CallError,
 )
-
-MAX_DYNAMIC_SHARED = 8  # cudaFuncAttributeMaxDynamicSharedMemorySize
-
-
-@dataclass(slots=True)
-class FunctionInfo:
-    """The fields of cudaFuncAttributes that a ``kernel`` reply lists, in this order; bytes."""
-
-    sharedSizeBytes: int
-    constSizeBytes: int
-    localSizeBytes: int
-    maxThreadsPerBlock: int
-    numRegs: int
-    ptxVersion: int
-    binaryVersion: int
-    maxDynamicSharedSizeBytes: int
-
-    def as_list(self) -> list[int]:
-        return list(astuple(self))
+from mnemosyne.server.functions import MAX_DYNAMIC_SHARED, FunctionInfo
 
 
 @dataclass(slots=True)

@@ -6,12 +6,13 @@ from typing import Any
 
 from mnemosyne.api.messages import MODULE_UNKNOWN
 from mnemosyne.protocol import ProtocolError
-from mnemosyne.server.devices.cpu.functions import MAX_DYNAMIC_SHARED, Function
+from mnemosyne.server.devices.cpu.functions import Function
 from mnemosyne.server.devices.cpu.kernels import Launch, UnsupportedKernel
-from mnemosyne.server.devices.cpu.modules import MAX_MODULE, ModuleName, Upload
 from mnemosyne.server.devices.cpu.session import CpuSession
 from mnemosyne.server.errors import INVALID_DEVICE_FUNCTION, NOT_SUPPORTED, CallError
+from mnemosyne.server.functions import MAX_DYNAMIC_SHARED
 from mnemosyne.server.journal import Entries, of_kind
+from mnemosyne.server.modules import ModuleName
 from mnemosyne.server.session import Deferred, Handlers, Outputs
 
 
@@ -25,36 +26,20 @@ def _kernel(s: CpuSession, module: list[Any], name: str) -> Outputs:
         params = [list(param) for param in function.kernel.params]
         return function.number, params, function.info.as_list()
 
-    return Deferred(lambda: s.modules.resolve(source, name, s.uploads), finish)
+    return Deferred(lambda: s.kernels.resolve(source, name, s.uploads), finish)
 
 
 def restore(s: CpuSession, entries: Entries) -> None:
     """Finds the session's functions again. Raises ValueError; uploaded modules are gone."""
     try:
         for number, (*module, name) in of_kind(entries, "function"):
-            found = s.modules.resolve(ModuleName.of(module), name, {})
+            found = s.kernels.resolve(ModuleName.of(module), name, {})
             s.functions[number] = Function.of(number, *found)
         for number, most in of_kind(entries, "limit"):
             s.functions[number].set_attribute(MAX_DYNAMIC_SHARED, most)
     except CallError as error:
         what = "a module it uploaded" if error.code == MODULE_UNKNOWN else "a kernel"
         raise ValueError(f"{what} cannot be restored ({error.text})") from None
-
-
-def _module_bytes(s: CpuSession, name: bytes, total: int, offset: int, data: bytes) -> Outputs:
-    """``name`` is the module's hash, little-endian. Pieces must come in order."""
-    if len(name) != 8 or not 0 < total <= MAX_MODULE:
-        raise ProtocolError(f"module_bytes: a module of {total} bytes")
-    key = int.from_bytes(name, "little")
-    if offset == 0:
-        held = sum(upload.total for other, upload in s.uploads.items() if other != key)
-        if held + total > MAX_MODULE:
-            raise CallError(NOT_SUPPORTED, f"more than {MAX_MODULE} bytes of uploaded modules")
-        s.uploads[key] = Upload(total)
-    if key not in s.uploads:
-        raise ProtocolError("module_bytes: the first piece is missing")
-    s.uploads[key].add(offset, data)
-    return None
 
 
 def _function(s: CpuSession, number: int) -> Function:
@@ -100,7 +85,6 @@ def _launch_ex(s: CpuSession, *values: Any) -> Outputs:
 
 HANDLERS: Handlers = {
     "kernel": _kernel,
-    "module_bytes": _module_bytes,
     "function_attribute": _set_attribute,
     "occupancy": _occupancy,
     "launch": _launch,

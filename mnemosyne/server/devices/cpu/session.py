@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from mnemosyne.server.devices.cpu.bound import BoundKernels
 from mnemosyne.server.devices.cpu.functions import Function
 from mnemosyne.server.devices.cpu.memory import CpuMemory
-from mnemosyne.server.devices.cpu.modules import Modules, Upload
 from mnemosyne.server.session import Session
 
 
 @dataclass(kw_only=True)
 class CpuSession(Session):
-    """``modules`` is the device's; the rest is this client's own."""
+    """``kernels`` is the device's; the rest is this client's own."""
 
-    modules: Modules
+    kernels: BoundKernels
     memory: CpuMemory = field(default_factory=CpuMemory)
     functions: dict[int, Function] = field(default_factory=dict)
-    uploads: dict[int, Upload] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Finds kernels in the modules that clients name: in a library's file, or uploaded bytes.
+"""The modules that clients name: in a library's file, or uploaded bytes.
 
 A client names a module by file, offset, size and the hash of its bytes. The file is read and
 hashed once; if it is not the same here, the client is asked for the bytes. May run in any thread.
@@ -17,13 +17,11 @@ from mnemosyne._native import fnv1a
 from mnemosyne.api.messages import MODULE_UNKNOWN
 from mnemosyne.cubin import ArchError, CubinError, Kernel, Module, Registry
 from mnemosyne.protocol import ProtocolError
-from mnemosyne.server.devices.cpu.kernels import Binder, Run, UnsupportedKernel
 from mnemosyne.server.errors import (
     INVALID_DEVICE_FUNCTION,
     INVALID_KERNEL_IMAGE,
     INVALID_VALUE,
     NO_KERNEL_IMAGE,
-    NOT_SUPPORTED,
     CallError,
 )
 
@@ -68,34 +66,27 @@ class Upload:
 
 
 class Modules:
-    """The modules and bound kernels of all clients. ``bind`` finds what runs a kernel."""
+    """The parsed modules of all clients. May be used from any thread."""
 
-    def __init__(self, sm: str, bind: Binder) -> None:
+    def __init__(self, sm: str) -> None:
         self._registry = Registry(sm)
-        self._bind = bind
         self._modules: dict[ModuleName, Module] = {}
-        self._bound: dict[tuple[ModuleName, str], tuple[Kernel, Run]] = {}
         self._lock = Lock()
 
-    def resolve(
+    def kernel(
         self, name: ModuleName, kernel: str, uploads: Mapping[int, Upload]
-    ) -> tuple[Kernel, Run]:
-        """The kernel and what runs it. Raises CallError, with MODULE_UNKNOWN to ask for bytes."""
-        with self._lock:
-            known = self._bound.get((name, kernel))
-        if known is not None:
-            return known
+    ) -> tuple[Module, Kernel]:
+        """The module and its kernel. Raises CallError, with MODULE_UNKNOWN to ask for bytes."""
         try:
-            found = _kernel(self._module(name, uploads), kernel)
-            bound = found, self._bind(found)
-        except UnsupportedKernel as error:
-            raise CallError(NOT_SUPPORTED, str(error)) from None
+            module = self._module(name, uploads)
         except ArchError as error:
             raise CallError(NO_KERNEL_IMAGE, str(error)) from None
         except CubinError as error:
             raise CallError(INVALID_KERNEL_IMAGE, str(error)) from None
-        with self._lock:
-            return self._bound.setdefault((name, kernel), bound)
+        found = module.kernels.get(kernel)
+        if found is None:
+            raise CallError(INVALID_DEVICE_FUNCTION, f"the module has no kernel {kernel}")
+        return module, found
 
     def _module(self, name: ModuleName, uploads: Mapping[int, Upload]) -> Module:
         with self._lock:
@@ -116,13 +107,6 @@ class Modules:
         if fnv1a(_read_range(name)) != name.hash:
             raise CallError(MODULE_UNKNOWN, f"{name.path} is another file here")
         return self._registry.module_from_file(name.path, name.offset, name.size)
-
-
-def _kernel(module: Module, name: str) -> Kernel:
-    try:
-        return module.kernels[name]
-    except KeyError:
-        raise CallError(INVALID_DEVICE_FUNCTION, f"the module has no kernel {name}") from None
 
 
 def _read_range(name: ModuleName) -> bytes:

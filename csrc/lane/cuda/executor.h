@@ -1,0 +1,119 @@
+// Runs a session's hot calls on the GPU: launches, copies, waits, library calls.
+//
+// How this works: operations go into the session's streams and nothing here waits for the GPU. A
+// frame that wants an answer when its work is done gets it from the GPU, which writes the reply
+// slot's state itself. A lost context is nobody's result: the lane stops, and the worker is
+// replaced (see Watch).
+#pragma once
+
+#include "../../generated/calls.h"
+#include "../executor.h"
+#include "blas.h"
+#include "streams.h"
+#include "watch.h"
+
+namespace mnemosyne::cuda {
+
+// Where a session's memory lies; see Layout in mnemosyne/server/session.py.
+struct Place {
+  uint64_t device_base, device_bytes, host_base, host_bytes, staging_bytes;
+};
+
+class CudaExecutor : public Executor, public Watched {
+ public:
+  // `words`: the address of Streams::kMost words of pinned memory. Throws std::runtime_error.
+  CudaExecutor(Watch* watch, int number, void* context, const Place& place, uint64_t words);
+  ~CudaExecutor() override;
+
+  // For the event loop, while it owns the ring. Numbers are the client's.
+  bool add_stream(uint64_t number, uint64_t handle, bool blocking);
+  uint64_t remove_stream(uint64_t number);
+  void add_event(uint64_t number, uint64_t handle);
+  uint64_t remove_event(uint64_t number);
+  void add_function(uint64_t number, uint64_t handle, uint32_t argument_bytes);
+  void add_blas(uint64_t number) { blas_.add(number); }
+  bool remove_blas(uint64_t number) { return blas_.remove(number); }
+  bool configure_blas(uint64_t number, uint64_t stream, int math_mode, int pointer_mode,
+                      uint64_t workspace, uint64_t workspace_bytes);
+  // Whether the GPU has done all the session's work.
+  bool idle();
+  // Waits for it. A CUresult.
+  int synchronize();
+  // Gives back everything of the driver's; the lane has ended and the session is idle.
+  void end();
+
+  void begin(Channel* channel) override;
+  void run(Number number, Unpacker& fields, Answer* answer) override;
+  void rest() override;
+  void stop() override { stopped_ = true; }
+
+  bool settle() override;
+  int number() const override { return number_; }
+
+ private:
+  struct KnownFunction {
+    Function handle;
+    uint32_t argument_bytes;
+  };
+
+  void execute(const calls::launch& c, Answer* a);
+  void execute(const calls::launch_ex& c, Answer* a);
+  void execute(const calls::copy_inline& c, Answer* a);
+  void execute(const calls::copy_fetch& c, Answer* a);
+  void execute(const calls::copy_from_host& c, Answer* a);
+  void execute(const calls::copy_to_host& c, Answer* a);
+  void execute(const calls::copy_device& c, Answer* a);
+  void execute(const calls::copy_device_2d& c, Answer* a);
+  void execute(const calls::cudaMemsetAsync& c, Answer* a);
+  void execute(const calls::cudaMemset2DAsync& c, Answer* a);
+  void execute(const calls::event_record& c, Answer* a);
+  void execute(const calls::event_query& c, Answer* a);
+  void execute(const calls::stream_query& c, Answer* a);
+  void execute(const calls::cudaStreamWaitEvent& c, Answer* a);
+  void execute(const calls::cudaStreamSynchronize& c, Answer* a);
+  void execute(const calls::cudaDeviceSynchronize& c, Answer* a);
+  void execute(const calls::cudaEventSynchronize& c, Answer* a);
+  void execute(const calls::cudaEventElapsedTime& c, Answer* a);
+  void execute(const calls::blas_dot& c, Answer* a);
+  void execute(const calls::lt_heuristic& c, Answer* a);
+  void execute(const calls::lt_matmul& c, Answer* a);
+  template <typename Call>
+  void execute(const Call& c, Answer* a);  // cuBLAS products
+
+  // Puts `operation(stream handle)`, which returns a CUresult, into one of the session's streams.
+  template <typename Operation>
+  void put(uint64_t stream, const char* name, Answer* a, Operation operation);
+  // The same for a library call, which returns a cublasStatus_t.
+  template <typename Operation>
+  void put_blas(uint64_t stream, const char* name, Answer* a, Operation operation);
+  SessionStream* stream(uint64_t number, const char* name, Answer* a);
+  Event event(uint64_t number, const char* name, Answer* a);
+  const KnownFunction& function(uint64_t number, const Bytes& args);
+  bool is_device(uint64_t address, uint64_t size) const;
+  void check_device(uint64_t address, uint64_t size, const char* name, Answer* a) const;
+  void* host(uint64_t offset, uint64_t size, const char* name, Answer* a);
+  // The answer comes when the stream has done its work so far.
+  void answer_after(SessionStream* s, const char* name, Answer* a);
+  void answer_in(Stream handle, const char* name, Answer* a);
+  Stream waiter(Answer* a);
+  void failed(int code, const char* name, Answer* a);
+  void enter(SessionStream* s);
+  void leave(SessionStream* s, const char* name, Answer* a);
+  void limit(SessionStream* s);
+
+  Watch* watch_;
+  int number_;
+  void* context_;
+  Place place_;
+  Streams streams_;
+  std::unordered_map<uint64_t, Event> events_;
+  std::vector<KnownFunction> functions_;  // by number
+  BlasHandles blas_;
+  LtSession lt_;
+  std::vector<Stream> waiters_;  // by reply slot: for waits that belong to no stream
+  Channel* channel_ = nullptr;
+  bool staging_registered_ = false;
+  std::atomic<bool> stopped_{false};
+};
+
+}  // namespace mnemosyne::cuda

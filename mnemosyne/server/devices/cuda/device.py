@@ -1,0 +1,93 @@
+"""The CUDA device: one GPU's primary context, shared by all sessions."""
+
+from __future__ import annotations
+
+import os
+
+from cuda.bindings import driver
+from cuda.pathfinder import load_nvidia_dynamic_lib
+
+from mnemosyne import _native
+from mnemosyne.server import slots
+from mnemosyne.server.devices import Description, Fault
+from mnemosyne.server.devices.cuda import describe, handlers
+from mnemosyne.server.devices.cuda.driver import check, check_code
+from mnemosyne.server.devices.cuda.kernels import Kernels
+from mnemosyne.server.devices.cuda.memory import GpuChunks
+from mnemosyne.server.devices.cuda.session import CudaSession
+from mnemosyne.server.journal import Entries
+from mnemosyne.server.session import HANDLERS, Effects, Layout
+
+_ORDINAL = 0  # of what CUDA_VISIBLE_DEVICES leaves
+_WORD_BYTES = 4
+_PORTABLE_AND_MAPPED = driver.CU_MEMHOSTALLOC_PORTABLE | driver.CU_MEMHOSTALLOC_DEVICEMAP
+
+
+def create(threads: int) -> CudaDevice:
+    """``threads`` is the CPU device's. Raises CallError or RuntimeError without a usable GPU."""
+    return CudaDevice()
+
+
+class CudaDevice:
+    """Implements ``Device`` on the first GPU that this process sees."""
+
+    def __init__(self) -> None:
+        check(driver.cuInit(0))
+        device = check(driver.cuDeviceGet(_ORDINAL))
+        self._context = check(driver.cuDevicePrimaryCtxRetain(device))
+        self.enter()
+        self.fault_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._watch = _native.Watch(int(self._context), self.fault_fd)
+        self._words = _pinned_words()
+        self._kernels = Kernels(describe.sm(_ORDINAL))
+        self.chunks = GpuChunks(_ORDINAL)
+        self.handlers = {**HANDLERS, **handlers.HANDLERS}
+        _load_libraries()
+
+    def describe(self, memory: int) -> Description:
+        return describe.describe(_ORDINAL, memory)
+
+    def enter(self) -> None:
+        check(driver.cuCtxSetCurrent(self._context))
+
+    def fault(self) -> Fault:
+        code = self._watch.fault
+        return Fault(code, driver.CUresult(code).name, self._watch.suspects())
+
+    def open(self, number: int, layout: Layout, effects: Effects) -> CudaSession:
+        at = layout
+        place = (at.device_base, at.device_bytes, at.host_base, at.host_bytes, at.staging_bytes)
+        words = self._words.pop()
+        executor = _native.CudaExecutor(self._watch, number, int(self._context), place, words)
+        session = CudaSession(
+            number, layout, effects, executor=executor, kernels=self._kernels, words=words
+        )
+        handlers.add_stream(session, 0, flags=0, priority=0)
+        return session
+
+    def executor(self, session: CudaSession) -> _native.Executor:
+        return session.executor
+
+    def restore(self, session: CudaSession, chunks: list[list[int]], entries: Entries) -> None:
+        session.restore(chunks, entries)
+        handlers.restore(session, entries)
+
+    def close(self, session: CudaSession) -> None:
+        check_code(session.executor.synchronize())
+        handlers.release(session)
+        self._words.append(session.words)
+
+
+def _pinned_words() -> list[int]:
+    """Addresses of the words that the GPU writes its progress to, one block a session."""
+    block = _native.STREAMS * _WORD_BYTES
+    base = int(check(driver.cuMemHostAlloc(slots.MAX_SLOTS * block, _PORTABLE_AND_MAPPED)))
+    return [base + i * block for i in range(slots.MAX_SLOTS)]
+
+
+def _load_libraries() -> None:
+    """cuBLAS and cublasLt from the wheels beside PyTorch, or from the system."""
+    paths = [load_nvidia_dynamic_lib(name).abs_path for name in ("cublas", "cublasLt")]
+    if None in paths:
+        raise RuntimeError("cuBLAS is loaded from nowhere that can be named")
+    _native.load_libraries(*[str(path) for path in paths])

@@ -1,0 +1,230 @@
+"""The calls that the event loop executes on the GPU: what sets up the hot ones, and rare ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from cuda.bindings import driver
+
+from mnemosyne.api import SPEC
+from mnemosyne.api.messages import MODULE_UNKNOWN
+from mnemosyne.server.devices.cuda import memory
+from mnemosyne.server.devices.cuda.driver import check, check_code
+from mnemosyne.server.devices.cuda.kernels import Function
+from mnemosyne.server.devices.cuda.session import CudaSession
+from mnemosyne.server.errors import (
+    INVALID_DEVICE_FUNCTION,
+    INVALID_RESOURCE_HANDLE,
+    OUT_OF_MEMORY,
+    CallError,
+)
+from mnemosyne.server.functions import MAX_DYNAMIC_SHARED
+from mnemosyne.server.journal import Entries, of_kind
+from mnemosyne.server.modules import ModuleName
+from mnemosyne.server.session import HANDLERS as COMMON
+from mnemosyne.server.session import Deferred, Handler, Handlers, Outputs
+
+_NON_BLOCKING = driver.CUstream_flags.CU_STREAM_NON_BLOCKING.value
+_EVENT_FLAGS = 3  # blocking synchronisation, no timing
+
+
+def when_idle(s: CudaSession, action: Callable[[], None]) -> Outputs:
+    """Runs ``action`` when the GPU has done the session's work, as freeing does natively."""
+    if s.executor.idle():
+        action()
+        return None
+
+    def finish(code: int) -> None:
+        check_code(code)
+        action()
+
+    return Deferred(s.executor.synchronize, finish)
+
+
+def add_stream(s: CudaSession, number: int, flags: int, priority: int) -> None:
+    """Raises CallError. For the driver every stream is non-blocking; see lane/cuda/streams.h."""
+    handle = check(driver.cuStreamCreateWithPriority(_NON_BLOCKING, priority))
+    if not s.executor.add_stream(number, int(handle), not flags & _NON_BLOCKING):
+        check(driver.cuStreamDestroy(handle))
+        raise CallError(OUT_OF_MEMORY, "too many streams")
+
+
+def _create_stream(s: CudaSession, number: int, flags: int, priority: int) -> Outputs:
+    COMMON["cudaStreamCreateWithPriority"](s, number, flags, priority)
+    add_stream(s, number, flags, priority)
+    return None
+
+
+def _destroy_stream(s: CudaSession, number: int) -> Outputs:
+    COMMON["cudaStreamDestroy"](s, number)
+
+    def destroy() -> None:
+        check(driver.cuStreamDestroy(s.executor.remove_stream(number)))
+
+    return when_idle(s, destroy)
+
+
+def _add_event(s: CudaSession, number: int, flags: int) -> None:
+    s.executor.add_event(number, int(check(driver.cuEventCreate(flags & _EVENT_FLAGS))))
+
+
+def _create_event(s: CudaSession, number: int, flags: int) -> Outputs:
+    COMMON["cudaEventCreateWithFlags"](s, number, flags)
+    _add_event(s, number, flags)
+    return None
+
+
+def _destroy_event(s: CudaSession, number: int) -> Outputs:
+    COMMON["cudaEventDestroy"](s, number)
+    check(driver.cuEventDestroy(s.executor.remove_event(number)))
+    return None
+
+
+def _free(s: CudaSession, pointer: int) -> Outputs:
+    def free() -> None:
+        COMMON["free"](s, pointer)
+
+    return when_idle(s, free)
+
+
+def _host_alloc(s: CudaSession, size: int) -> Outputs:
+    """Pinning touches every page, so it happens in another thread."""
+    outputs = COMMON["host_alloc"](s, size)
+    assert isinstance(outputs, tuple)
+    (offset,) = outputs
+    address, length = s.layout.host_base + offset, s.host.size_of(offset)
+    return Deferred(lambda: memory.pin(address, length), lambda _: (offset,))
+
+
+def _host_free(s: CudaSession, offset: int) -> Outputs:
+    s.host.size_of(offset)  # raises CallError when there is none
+
+    def unpin() -> None:
+        check_code(s.executor.synchronize())
+        memory.unpin(s.layout.host_base + offset)
+
+    def finish(_: None) -> None:
+        COMMON["host_free"](s, offset)
+
+    return Deferred(unpin, finish)
+
+
+def _kernel(s: CudaSession, module: list[Any], name: str) -> Outputs:
+    source = ModuleName.of(module)
+
+    def finish(function: Function) -> tuple[Any, ...]:
+        number = len(s.functions) + 1
+        _add_function(s, number, function)
+        s.journal.put("function", number, [*module, name])
+        return number, [list(param) for param in function.params], function.info.as_list()
+
+    return Deferred(lambda: s.kernels.resolve(s.number, source, name, s.uploads), finish)
+
+
+def _add_function(s: CudaSession, number: int, function: Function) -> None:
+    s.functions[number] = function
+    s.executor.add_function(number, int(function.handle), function.argument_bytes)
+
+
+def _function(s: CudaSession, number: int) -> Function:
+    found = s.functions.get(number)
+    if found is None:
+        raise CallError(INVALID_DEVICE_FUNCTION, f"this client has no function {number}")
+    return found
+
+
+def _set_attribute(s: CudaSession, number: int, attribute: int, value: int) -> Outputs:
+    s.kernels.set_attribute(_function(s, number), attribute, value)
+    if attribute == MAX_DYNAMIC_SHARED:
+        s.journal.put("limit", number, value)
+    return None
+
+
+def _occupancy(s: CudaSession, number: int, threads: int, shared: int, flags: int) -> Outputs:
+    handle = _function(s, number).handle
+    ask = driver.cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags
+    return (check(ask(handle, threads, shared, flags)),)
+
+
+def _create_blas(s: CudaSession, handle: int) -> Outputs:
+    COMMON["cublasCreate_v2"](s, handle)
+    s.executor.add_blas(handle)
+    return None
+
+
+def _destroy_blas(s: CudaSession, handle: int) -> Outputs:
+    COMMON["cublasDestroy_v2"](s, handle)
+    s.executor.remove_blas(handle)
+    return None
+
+
+def _configure_blas(
+    s: CudaSession, handle: int, stream: int, math: int, pointer: int, workspace: int, size: int
+) -> Outputs:
+    COMMON["blas_configure"](s, handle, stream, math, pointer, workspace, size)
+    settings = (stream, math, pointer, workspace, size)
+    s.journal.put("blas", handle, list(settings))
+    _configure(s, handle, *settings)
+    return None
+
+
+def _configure(s: CudaSession, handle: int, *settings: int) -> None:
+    if not s.executor.configure_blas(handle, *settings):
+        raise CallError(INVALID_RESOURCE_HANDLE, "cuBLAS settings name an unknown stream")
+
+
+def restore(s: CudaSession, entries: Entries) -> None:
+    """Makes the driver's objects again. Raises ValueError; uploaded modules are gone."""
+    for number, (flags, priority) in of_kind(entries, "stream"):
+        add_stream(s, number, flags, priority)
+    for number, flags in of_kind(entries, "event"):
+        _add_event(s, number, flags)
+    for offset, size in of_kind(entries, "host"):
+        memory.pin(s.layout.host_base + offset, size)
+    for handle, settings in of_kind(entries, "blas"):
+        s.executor.add_blas(handle)
+        if any(settings):
+            _configure(s, handle, *settings)
+    try:
+        for number, (*module, name) in of_kind(entries, "function"):
+            found = s.kernels.resolve(s.number, ModuleName.of(module), name, {})
+            _add_function(s, number, found)
+        for number, most in of_kind(entries, "limit"):
+            s.kernels.set_attribute(s.functions[number], MAX_DYNAMIC_SHARED, most)
+    except CallError as error:
+        what = "a module it uploaded" if error.code == MODULE_UNKNOWN else "a kernel"
+        raise ValueError(f"{what} cannot be restored ({error.text})") from None
+
+
+def release(s: CudaSession) -> None:
+    """Gives back everything but the device memory."""
+    s.executor.end()
+    for offset in s.host.offsets():
+        memory.unpin(s.layout.host_base + offset)
+    s.kernels.forget(s.number)
+
+
+def _in_the_lane(name: str) -> Handler:
+    def handler(s: CudaSession, *values: Any) -> Outputs:
+        raise AssertionError(f"{name} is executed by the lane")
+
+    return handler
+
+
+HANDLERS: Handlers = {
+    **{m.name: _in_the_lane(m.name) for m in SPEC.messages.values() if m.lane},
+    "cudaStreamCreateWithPriority": _create_stream,
+    "cudaStreamDestroy": _destroy_stream,
+    "cudaEventCreateWithFlags": _create_event,
+    "cudaEventDestroy": _destroy_event,
+    "free": _free,
+    "host_alloc": _host_alloc,
+    "host_free": _host_free,
+    "kernel": _kernel,
+    "function_attribute": _set_attribute,
+    "occupancy": _occupancy,
+    "cublasCreate_v2": _create_blas,
+    "cublasDestroy_v2": _destroy_blas,
+    "blas_configure": _configure_blas,
+}
