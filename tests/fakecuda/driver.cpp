@@ -1,4 +1,5 @@
 // The process's state, the device, its context, and how calls are found.
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -249,94 +250,27 @@ CUresult cuCtxGetLimit(size_t* value, CUlimit limit) {
   });
 }
 
-// Every call there is, and from which version of CUDA on its name means another function. The other
-// way round there is nothing to know: nobody asks for a version that cuda.h replaced long ago.
-#define CALL(name) {#name, reinterpret_cast<void*>(name), INT32_MAX}
-#define CALL_UNTIL(name, version) {#name, reinterpret_cast<void*>(name), version}
+// From these versions of CUDA on, a name means a function with other parameters.
 static const struct {
   const char* name;
-  void* function;
-  int until;
-} kCalls[] = {
-    CALL(cuInit),
-    CALL(cuDriverGetVersion),
-    CALL(cuGetErrorName),
-    CALL(cuGetErrorString),
-    CALL(cuGetProcAddress),
-    CALL(cuDeviceGet),
-    CALL(cuDeviceGetCount),
-    CALL(cuDeviceGetName),
-    CALL(cuDeviceGetUuid),
-    CALL(cuDeviceTotalMem),
-    CALL(cuDeviceGetAttribute),
-    CALL(cuDeviceGetPCIBusId),
-    CALL(cuDevicePrimaryCtxRetain),
-    CALL(cuDevicePrimaryCtxRelease),
-    CALL(cuDevicePrimaryCtxGetState),
-    CALL(cuCtxSetCurrent),
-    CALL(cuCtxGetCurrent),
-    CALL(cuCtxPushCurrent),
-    CALL(cuCtxPopCurrent),
-    CALL_UNTIL(cuCtxGetDevice, 13000),
-    CALL_UNTIL(cuCtxSynchronize, 13000),
-    CALL(cuCtxGetStreamPriorityRange),
-    CALL(cuCtxSetLimit),
-    CALL(cuCtxGetLimit),
-    CALL(cuMemGetInfo),
-    CALL(cuMemAddressReserve),
-    CALL(cuMemAddressFree),
-    CALL(cuMemCreate),
-    CALL(cuMemRelease),
-    CALL(cuMemMap),
-    CALL(cuMemUnmap),
-    CALL(cuMemSetAccess),
-    CALL(cuMemExportToShareableHandle),
-    CALL(cuMemImportFromShareableHandle),
-    CALL(cuMemGetAllocationGranularity),
-    CALL(cuMemHostRegister),
-    CALL(cuMemHostUnregister),
-    CALL(cuMemHostGetDevicePointer),
-    CALL(cuPointerGetAttribute),
-    CALL(cuStreamCreate),
-    CALL(cuStreamCreateWithPriority),
-    CALL(cuStreamDestroy),
-    CALL(cuStreamSynchronize),
-    CALL(cuStreamQuery),
-    CALL(cuStreamWaitEvent),
-    CALL(cuStreamWriteValue32),
-    CALL(cuStreamWaitValue32),
-    CALL_UNTIL(cuLaunchHostFunc, 13020),
-    CALL(cuEventCreate),
-    CALL(cuEventDestroy),
-    CALL(cuEventRecord),
-    CALL(cuEventRecordWithFlags),
-    CALL(cuEventQuery),
-    CALL(cuEventSynchronize),
-    CALL(cuEventElapsedTime),
-    CALL(cuModuleLoadData),
-    CALL(cuModuleLoadDataEx),
-    CALL(cuModuleUnload),
-    CALL(cuModuleGetFunction),
-    CALL(cuModuleGetGlobal),
-    CALL(cuFuncGetAttribute),
-    CALL(cuFuncSetAttribute),
-    CALL(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags),
-    CALL(cuLaunchKernel),
-    CALL(cuLaunchKernelEx),
-    CALL(cuMemcpyAsync),
-    CALL(cuMemcpyHtoDAsync),
-    CALL(cuMemcpyDtoHAsync),
-    CALL(cuMemcpyDtoDAsync),
-    CALL(cuMemcpy2DAsync),
-    CALL(cuMemsetD8Async),
-    CALL(cuMemsetD2D8Async),
-};
+  int version;
+} kReplaced[] = {
+    {"cuCtxGetDevice", 13000}, {"cuCtxSynchronize", 13000}, {"cuLaunchHostFunc", 13020}};
 
+static void* this_library() {
+  Dl_info info;
+  dladdr(reinterpret_cast<void*>(cuInit), &info);
+  return dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+}
+
+// Of older versions there is nothing to know: nobody asks for what cuda.h replaced long ago.
 CUresult cuGetProcAddress(const char* name, void** function, int version, cuuint64_t,
                           CUdriverProcAddressQueryResult* status) {
-  *function = nullptr;
-  for (auto& one : kCalls) {
-    if (!strcmp(one.name, name) && version < one.until) *function = one.function;
+  static void* const library = this_library();
+  *function = dlsym(library, (std::string(name) + "_v2").c_str());
+  if (!*function) *function = dlsym(library, name);
+  for (auto& one : kReplaced) {
+    if (!strcmp(one.name, name) && version >= one.version) *function = nullptr;
   }
   auto found = *function ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
   if (status) *status = found;
