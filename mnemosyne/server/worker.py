@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import faulthandler
 import gc
 import logging
 import os
@@ -61,6 +62,7 @@ def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the supervisor decides
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     die_with_parent(options.parent)
+    faulthandler.enable()
     allow_many_files()
     places = [slots.layout(slot, quota=0) for slot in range(options.slots)]
     for place in places:

@@ -25,7 +25,10 @@ Driver load() {
   MNEMOSYNE_NEED(cuCtxSetCurrent);
   MNEMOSYNE_NEED(cuEventCreate);
   MNEMOSYNE_NEED(cuEventDestroy_v2);
-  MNEMOSYNE_NEED(cuEventElapsedTime);
+  // CUDA 12.8 gave it another name, with the same parameters.
+  if (!find(library, "cuEventElapsedTime_v2", &d.cuEventElapsedTime)) {
+    MNEMOSYNE_NEED(cuEventElapsedTime);
+  }
   MNEMOSYNE_NEED(cuEventQuery);
   MNEMOSYNE_NEED(cuEventRecordWithFlags);
   MNEMOSYNE_NEED(cuGetErrorName);

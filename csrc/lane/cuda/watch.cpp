@@ -52,10 +52,15 @@ void Watch::wake() {
 }
 
 bool Watch::report(int code) {
-  if (!is_fatal(code)) return false;
-  int none = 0;
-  if (fault_.compare_exchange_strong(none, code)) wake();
+  if (!note(code)) return false;
+  wake();
   return true;
+}
+
+bool Watch::note(int code) {
+  int none = 0;
+  if (is_fatal(code)) fault_.compare_exchange_strong(none, code);
+  return is_fatal(code);
 }
 
 std::vector<int> Watch::suspects() {
@@ -82,7 +87,7 @@ void Watch::run() {
 // One look at everything; false after a fault, when there is nothing more to see.
 bool Watch::look() {
   busy_ = false;  // before looking: a session that starts meanwhile sets it again
-  report(driver().cuStreamQuery(stream_));
+  note(driver().cuStreamQuery(stream_));
   for (Watched* session : sessions_) {
     if (session->settle()) continue;
     busy_ = true;

@@ -43,6 +43,7 @@ class Watch {
  private:
   void run();
   bool look();
+  bool note(int code);
 
   void* context_;
   int notify_fd_;

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
-
-from cuda.bindings import driver, runtime
+from cuda.bindings import driver
 
 from mnemosyne.server.devices import Description
+from mnemosyne.server.devices.cpu.hopper import ATTRIBUTE_COUNT, ATTRIBUTES, DeviceProp
 from mnemosyne.server.devices.cuda.driver import check
 
 #: Kept back from clients: the context, the kernels, cuBLAS and its workspaces.
 _RESERVED = 3 << 29
 _GRANULE = 2 << 20
-_ATTRIBUTES = range(1, 160)  # cudaDeviceAttr and CUdevice_attribute number alike
 #: What a client cannot do here: managed memory, memory pools, IPC (cudaDeviceAttr).
 _NOT_OFFERED = {83: 0, 89: 0, 115: 0, 125: 0}
 
@@ -28,14 +26,15 @@ def describe(ordinal: int, memory: int) -> Description:
             "use a smaller --memory-per-client or fewer --clients"
         )
     name = check(driver.cuDeviceGetName(256, device)).split(b"\0")[0].decode()
+    uuid = bytes(check(driver.cuDeviceGetUuid(device)).bytes)
     return Description(
         device=f"{name} ({available >> 20} MiB for clients)",
         memory=available,
         cuda=check(driver.cuDriverGetVersion()),
         name=name,
-        uuid=bytes(check(driver.cuDeviceGetUuid(device)).bytes),
-        properties=_properties(ordinal),
-        attributes=[[n, _attribute(n, device)] for n in _ATTRIBUTES],
+        uuid=uuid,
+        properties=_properties(device, name, uuid),
+        attributes=[[n, _attribute(n, device)] for n in range(1, ATTRIBUTE_COUNT)],
     )
 
 
@@ -53,13 +52,21 @@ def sm(ordinal: int) -> str:
     return f"sm_{major}{minor}"
 
 
-def _properties(ordinal: int) -> bytes:
-    """The bytes of cudaDeviceProp, as the runtime of this major version lays them out."""
-    found = check(runtime.cudaGetDeviceProperties(ordinal))
-    return ctypes.string_at(found.getPtr(), runtime.sizeof(runtime.cudaDeviceProp))
+def _properties(device: driver.CUdevice, name: str, uuid: bytes) -> bytes:
+    """The bytes of cudaDeviceProp, from the driver's attributes."""
+    found = DeviceProp()
+    found.name, found.uuid = name.encode(), uuid
+    found.totalGlobalMem = check(driver.cuDeviceTotalMem(device))
+    for number, source in ATTRIBUTES.items():
+        if isinstance(source, str):
+            setattr(found, source, _attribute(number, device))
+        elif isinstance(source, tuple):
+            getattr(found, source[0])[source[1]] = _attribute(number, device)
+    return bytes(found)
 
 
 def _attribute(number: int, device: driver.CUdevice) -> int:
+    """cudaDeviceAttr and CUdevice_attribute number alike. What the driver does not know is 0."""
     if number in _NOT_OFFERED:
         return _NOT_OFFERED[number]
     try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from ctypes import addressof, c_char
+from mmap import mmap
 
 from cuda.bindings import driver
 from cuda.pathfinder import load_nvidia_dynamic_lib
@@ -10,7 +12,7 @@ from cuda.pathfinder import load_nvidia_dynamic_lib
 from mnemosyne import _native
 from mnemosyne.server import slots
 from mnemosyne.server.devices import Description, Fault
-from mnemosyne.server.devices.cuda import describe, handlers
+from mnemosyne.server.devices.cuda import describe, handlers, memory
 from mnemosyne.server.devices.cuda.driver import check, check_code
 from mnemosyne.server.devices.cuda.kernels import Kernels
 from mnemosyne.server.devices.cuda.memory import GpuChunks
@@ -19,8 +21,7 @@ from mnemosyne.server.journal import Entries
 from mnemosyne.server.session import HANDLERS, Effects, Layout
 
 _ORDINAL = 0  # of what CUDA_VISIBLE_DEVICES leaves
-_WORD_BYTES = 4
-_PORTABLE_AND_MAPPED = driver.CU_MEMHOSTALLOC_PORTABLE | driver.CU_MEMHOSTALLOC_DEVICEMAP
+_WORDS_BYTES = _native.STREAMS * 4
 
 
 def create(threads: int) -> CudaDevice:
@@ -38,11 +39,18 @@ class CudaDevice:
         self.enter()
         self.fault_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._watch = _native.Watch(int(self._context), self.fault_fd)
-        self._words = _pinned_words()
+        self._progress = mmap(-1, slots.MAX_SLOTS * _WORDS_BYTES)
+        self._words = self._pin_progress()
         self._kernels = Kernels(describe.sm(_ORDINAL))
         self.chunks = GpuChunks(_ORDINAL)
         self.handlers = {**HANDLERS, **handlers.HANDLERS}
         _load_libraries()
+
+    def _pin_progress(self) -> list[int]:
+        """Addresses of the words that the GPU writes its progress to, one block a session."""
+        base = addressof(c_char.from_buffer(self._progress))
+        memory.pin(base, len(self._progress))
+        return [base + i * _WORDS_BYTES for i in range(slots.MAX_SLOTS)]
 
     def describe(self, memory: int) -> Description:
         return describe.describe(_ORDINAL, memory)
@@ -76,13 +84,6 @@ class CudaDevice:
         check_code(session.executor.synchronize())
         handlers.release(session)
         self._words.append(session.words)
-
-
-def _pinned_words() -> list[int]:
-    """Addresses of the words that the GPU writes its progress to, one block a session."""
-    block = _native.STREAMS * _WORD_BYTES
-    base = int(check(driver.cuMemHostAlloc(slots.MAX_SLOTS * block, _PORTABLE_AND_MAPPED)))
-    return [base + i * block for i in range(slots.MAX_SLOTS)]
 
 
 def _load_libraries() -> None:
