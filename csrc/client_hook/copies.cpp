@@ -7,13 +7,14 @@
 #include <mutex>
 
 #include "frame.h"
+#include "hostcopy.h"
 
 namespace mnemosyne {
 namespace {
 
 constexpr size_t kInline = 8 << 10;
 constexpr size_t kFetch = 4 << 10;  // must fit into a reply
-constexpr size_t kPiece = 4 << 20;
+constexpr size_t kPiece = 2 << 20;
 constexpr size_t kMostPieces = 16;  // each may hold a reply slot
 constexpr size_t kAhead = 4;        // pieces of a copy to the host that are on their way at once
 
@@ -121,7 +122,7 @@ int copy_in_staged(Session* s, void* dst, const void* src, size_t n, cudaStream_
     size_t size = n - done < kPiece ? n - done : kPiece;
     Piece* piece = staging().take(s, size);
     if (!piece) return why_not();
-    memcpy(s->host + piece->offset, static_cast<const char*>(src) + done, size);
+    copy_on_host(s->host + piece->offset, static_cast<const char*>(src) + done, size);
     int code = copy_from_slot(static_cast<char*>(dst) + done, piece->offset, size, stream, false);
     int slot = kFree;
     if (!code) code = fence(stream, &slot);
@@ -144,7 +145,7 @@ struct Arriving {
 int receive(Session* s, Arriving* a, int code) {
   Reply reply;
   if (!code) code = a->frame.end(&reply);
-  if (!code) memcpy(a->dst, s->host + a->piece->offset, a->size);
+  if (!code) copy_on_host(a->dst, s->host + a->piece->offset, a->size);
   staging().free_after(a->piece, kFree);
   return code;
 }
