@@ -5,7 +5,7 @@
 namespace mnemosyne {
 
 constexpr int kProtocolVersion = 1;
-constexpr const char* kSpecDigest = "9e362d73d653aaec";
+constexpr const char* kSpecDigest = "7c09b5371bef63b5";
 
 enum class Number {
   malloc = 1,
@@ -58,6 +58,16 @@ enum class Number {
   cublasSgemmEx = 48,
   cublasGemmEx = 49,
   cublasGemmStridedBatchedEx = 50,
+  cudnnCreate = 51,
+  cudnnDestroy = 52,
+  cudnn_heuristic = 53,
+  cudnn_plan = 54,
+  cudnn_plan_destroy = 55,
+  cudnn_execute = 56,
+  cudnn_batch_norm_room = 57,
+  cudnn_batch_norm_training = 58,
+  cudnn_batch_norm_inference = 59,
+  cudnn_batch_norm_backward = 60,
 };
 
 }  // namespace mnemosyne

@@ -14,7 +14,7 @@ import torch
 
 from mnemosyne.server.arena import Chunks
 from mnemosyne.server.devices import Description
-from mnemosyne.server.devices.cpu import blas, copies, hopper, launches, lt
+from mnemosyne.server.devices.cpu import blas, copies, cudnn, hopper, launches, lt
 from mnemosyne.server.devices.cpu.kernels import Binder
 from mnemosyne.server.devices.cpu.memory import CpuMemory
 from mnemosyne.server.devices.cpu.modules import Modules
@@ -31,6 +31,7 @@ def create(threads: int) -> CpuDevice:
 
     handlers = {
         **HANDLERS, **copies.HANDLERS, **launches.HANDLERS, **blas.HANDLERS, **lt.HANDLERS,
+        **cudnn.HANDLERS,
     }  # fmt: skip
     return CpuDevice("CPU device", threads, handlers, bind)
 
@@ -75,6 +76,7 @@ class CpuDevice:
             session.memory.add(session.layout.device_base + offset, size)
         session.restore(chunks, entries)
         launches.restore(session, entries)
+        cudnn.restore(session, entries)
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from mnemosyne.server.devices.cpu.functions import Function
 from mnemosyne.server.devices.cpu.memory import CpuMemory
 from mnemosyne.server.devices.cpu.modules import Modules, Upload
 from mnemosyne.server.session import Session
+
+if TYPE_CHECKING:
+    from mnemosyne.server.devices.cpu.cudnn.graph import Graph
 
 
 @dataclass(kw_only=True)
@@ -18,3 +22,4 @@ class CpuSession(Session):
     memory: CpuMemory = field(default_factory=CpuMemory)
     functions: dict[int, Function] = field(default_factory=dict)
     uploads: dict[int, Upload] = field(default_factory=dict)
+    plans: dict[int, Graph] = field(default_factory=dict)  # of cuDNN, by the client's number
