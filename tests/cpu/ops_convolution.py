@@ -187,13 +187,16 @@ CASES: dict[str, Case] = {
     "groups": _convolution(F.conv2d, (2, 6, 7, 8), (9, 2, 3, 3), 9, groups=3),
     "depthwise": _convolution(F.conv2d, (2, 4, 7, 8), (8, 1, 3, 3), 8, groups=4, padding=1),
     "all at once": _convolution(
-        F.conv2d, (2, 4, 11, 12), (6, 2, 3, 3), 6, stride=2, padding=(1, 2), dilation=(2, 1), groups=2
+        F.conv2d, (2, 4, 11, 12), (6, 2, 3, 3), 6,
+        stride=2, padding=(1, 2), dilation=(2, 1), groups=2,
     ),
     "transposed 1d": _convolution(F.conv_transpose1d, (2, 4, 6), (4, 3, 3), 3, stride=2),
     "transposed 2d": _convolution(
         F.conv_transpose2d, (2, 4, 5, 6), (4, 3, 3, 3), 3, stride=2, padding=1, output_padding=1
     ),
-    "transposed 3d": _convolution(F.conv_transpose3d, (2, 4, 3, 4, 3), (4, 3, 2, 3, 2), 3, stride=2),
+    "transposed 3d": _convolution(
+        F.conv_transpose3d, (2, 4, 3, 4, 3), (4, 3, 2, 3, 2), 3, stride=2
+    ),
     "transposed, groups": _convolution(
         F.conv_transpose2d, (2, 4, 5, 6), (4, 3, 3, 3), 6, groups=2, dilation=2
     ),

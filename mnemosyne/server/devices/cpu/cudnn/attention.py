@@ -15,6 +15,7 @@ from mnemosyne.server.devices.cpu.cudnn.graph import (
     Tensor,
     Values,
     check_fit,
+    check_virtual,
 )
 from mnemosyne.server.devices.cpu.cudnn.pointwise import compare, repeat
 from mnemosyne.server.errors import INVALID_VALUE, CallError
@@ -66,6 +67,7 @@ def _check(q: Tensor, k: Tensor, v: Tensor, out: Tensor) -> None:
     check_fit(all(t.sizes[0] == q.sizes[0] for t in (k, v)), what)
     check_fit(all(t.sizes[1] and q.sizes[1] % t.sizes[1] == 0 for t in (k, v)), what)
     check_fit(out.sizes == (*q.sizes[:3], v.sizes[3]), what)
+    check_virtual(prod(q.sizes[:3]) * k.sizes[2] * 4)
 
 
 def _tensor(d: Descriptor, name: int) -> Tensor | None:

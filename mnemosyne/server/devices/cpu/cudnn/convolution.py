@@ -43,7 +43,8 @@ class _Movement:
         """Raises CallError."""
         d.only(set(range(_COMPUTE, _DIMS + 1)))
         lists = [d.integers(name) for name in (_STRIDES, _DILATIONS, _BEFORE, _AFTER)]
-        if d.kind != _CONVOLUTION or {len(one) for one in lists} != {d.integer(_DIMS)}:
+        dims = d.integer(_DIMS)
+        if d.kind != _CONVOLUTION or dims < 1 or any(len(one) != dims for one in lists):
             raise CallError(INVALID_VALUE, "a cuDNN convolution whose lists differ in length")
         return cls(compute_dtype(d.enum(_COMPUTE)), d.enum(_MODE) == _FLIPPED, *lists)
 

@@ -24,6 +24,9 @@ DTYPES = {
     6: torch.uint8, 9: torch.bfloat16, 10: torch.int64, 11: torch.bool,
 }  # fmt: skip
 
+#: On a GPU a virtual tensor takes no memory; here it does, of the machine that clients share.
+_MAX_VIRTUAL = 4 << 30  # bytes
+
 _GRAPH, _TENSOR = 15, 17  # cudnnBackendDescriptorType_t
 _HANDLE, _OPERATIONS = 800, 801
 _ALIGNMENT, _DTYPE, _SIZES, _STRIDES = 900, 901, 902, 903
@@ -88,6 +91,12 @@ def check_fit(fits: bool, what: str) -> None:
     """Raises CallError, with what does not fit together."""
     if not fits:
         raise CallError(INVALID_VALUE, f"a cuDNN graph that does not fit: {what}")
+
+
+def check_virtual(size: int) -> None:
+    """Raises CallError for an intermediate result of too many bytes."""
+    if size > _MAX_VIRTUAL:
+        raise CallError(NOT_SUPPORTED, f"an intermediate result of {size} bytes")
 
 
 class Values:
@@ -173,6 +182,7 @@ def _check_virtual(steps: Sequence[Step]) -> None:
     known: dict[int, Tensor] = {}
     for t in (t for step in steps for t in (*step.reads, *step.writes) if t.virtual):
         check_fit(known.setdefault(t.number, t) == t, f"tensor {t.number} has two descriptions")
+        check_virtual(prod(t.sizes) * t.dtype.itemsize)
 
 
 def _ordered(steps: Sequence[Step]) -> list[Step]:
