@@ -3,6 +3,7 @@
 #include <cstring>
 #include <unordered_set>
 
+#include "cudnn.h"
 #include "tables.h"
 
 namespace mnemosyne {
@@ -35,6 +36,18 @@ uint64_t number_of(void* handle) { return reinterpret_cast<uint64_t>(handle); }
 
 // The three names of the session's own stream are one number on the wire.
 uint64_t number_of_stream(cudaStream_t s) { return number_of(s) <= 2 ? 0 : number_of(s); }
+
+// What the libraries' own codes say instead of a cudaError_t.
+struct Wording {
+  int cuda, blas, cudnn;
+  int of(Codes codes) const { return codes == Codes::kBlas ? blas : cudnn; }
+};
+constexpr Wording kWordings[] = {
+    {kInvalidValue, kBlasInvalidValue, kCudnnBadParam},
+    {kInvalidResourceHandle, kBlasNotInitialized, kCudnnNotInitialized},
+    {kNotSupported, kBlasNotSupported, kCudnnNotSupported},
+};
+constexpr Wording kOther{kUnknown, kBlasInternalError, kCudnnInternalError};
 
 }  // namespace
 
@@ -93,6 +106,13 @@ void Frame::blas(cublasHandle_t handle) {
   settings.changed = false;
 }
 
+void Frame::cudnn(cudnnHandle_t handle) {
+  HandleState* state = cudnn_handles().find(handle);
+  packer_.unsigned_integer(number_of(handle));
+  if (!state) refuse(kInvalidResourceHandle);
+  stream(state ? state->cudnn_stream : nullptr);
+}
+
 void Frame::scalar(const void* p, size_t size) {
   bool on_device = blas_ && blas_->blas.pointer_mode != 0;
   if (on_device) return pointer(p);
@@ -127,16 +147,10 @@ void Frame::destroy(Handles* table, void* handle) {
 
 int Frame::code_of(int cuda_error) const {
   if (codes_ == Codes::kCuda || cuda_error == kSuccess) return cuda_error;
-  switch (cuda_error) {
-    case kInvalidValue:
-      return kBlasInvalidValue;
-    case kInvalidResourceHandle:
-      return kBlasNotInitialized;
-    case kNotSupported:
-      return kBlasNotSupported;
-    default:
-      return kBlasInternalError;
+  for (const Wording& wording : kWordings) {
+    if (wording.cuda == cuda_error) return wording.of(codes_);
   }
+  return kOther.of(codes_);
 }
 
 Session* Frame::ready(int* code) {
@@ -209,6 +223,8 @@ int Frame::end(Reply* reply) {
     const char* why = values.bytes(&n);
     if (why && codes_ == Codes::kCuda) {
       report(code, "mnemosyne: %.*s", static_cast<int>(n), why);
+    } else if (why && codes_ == Codes::kCudnn) {
+      cudnn_failed(code, std::string(why, n));
     } else if (why && !(codes_ == Codes::kBlas && code == kBlasNotSupported)) {
       say("%.*s", static_cast<int>(n), why);
     }

@@ -26,7 +26,7 @@ class Reply {
 };
 
 // How a library words "invalid handle", "no server" and the like.
-enum class Codes { kCuda, kBlas };
+enum class Codes { kCuda, kBlas, kCudnn };
 
 class Frame {
  public:
@@ -40,6 +40,7 @@ class Frame {
   void stream(cudaStream_t s);
   void event(cudaEvent_t e);
   void blas(cublasHandle_t handle);         // sends the handle's settings first, if they changed
+  void cudnn(cudnnHandle_t handle);         // and its stream: two fields
   void scalar(const void* p, size_t size);  // as the pointer mode of the BLAS handle says
   void bytes(const void* p, size_t size);
   char* bytes_room(size_t size);
@@ -66,6 +67,8 @@ class Frame {
 
   // Gives away the slot where the reply of begin() arrives; see retire_slot().
   int take_slot();
+  // Hash of what decides whether a library can do the call: sizes, alignments, descriptors.
+  uint64_t content() const { return content_; }
   uint64_t position() const { return position_; }  // of the frame in the ring, once sent
 
  private:
@@ -77,7 +80,7 @@ class Frame {
   Packer packer_;
   Codes codes_;
   int refused_ = 0;
-  uint64_t content_;  // hash of what decides whether a library can do it
+  uint64_t content_;
   uint64_t position_ = 0;
   int slot_ = kNoReply;
   HandleState* stream_ = nullptr;

@@ -16,6 +16,7 @@ void* Handles::add(unsigned flags, int priority) {
     spare_.pop_back();
     state->last = 0;
     state->blas = {};
+    state->cudnn_stream = nullptr;
   }
   state->flags = flags;
   state->priority = priority;
@@ -50,6 +51,11 @@ Handles& events() {
 
 Handles& blas_handles() {
   static Handles* table = new Handles(0x30000000);
+  return *table;
+}
+
+Handles& cudnn_handles() {
+  static Handles* table = new Handles(0x40000000);
   return *table;
 }
 

@@ -23,6 +23,7 @@ struct HandleState {
     int pointer_mode = 0;
     bool changed = false;
   } blas;
+  void* cudnn_stream = nullptr;  // cuDNN handles only
 
   // Two threads may use a stream at once, and say so in the other order.
   void used_by(uint64_t position) {
@@ -50,6 +51,7 @@ class Handles {
 Handles& streams();
 Handles& events();
 Handles& blas_handles();
+Handles& cudnn_handles();
 // Null, cudaStreamLegacy and cudaStreamPerThread are the session's own stream.
 HandleState* find_stream(cudaStream_t s);
 

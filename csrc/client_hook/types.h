@@ -10,6 +10,8 @@ using cublasStatus_t = int;
 using cudaStream_t = void*;
 using cudaEvent_t = void*;
 using cublasHandle_t = void*;
+using cudnnStatus_t = int;
+using cudnnHandle_t = void*;
 
 struct dim3 {
   unsigned x, y, z;
@@ -45,6 +47,17 @@ enum BlasStatus : int {
   kBlasInvalidValue = 7,
   kBlasInternalError = 14,
   kBlasNotSupported = 15,
+};
+
+enum CudnnStatus : int {
+  kCudnnSuccess = 0,
+  kCudnnNotInitialized = 1001,
+  kCudnnBadParam = 2000,
+  kCudnnNotFinalized = 2004,
+  kCudnnWrongType = 2010,
+  kCudnnNotSupported = 3000,
+  kCudnnInternalError = 4000,
+  kCudnnExecutionFailed = 5000,
 };
 
 }  // namespace mnemosyne

@@ -416,6 +416,7 @@ extern "C" void cudnnCreateRNNDataDescriptor();
 extern "C" void cudnnCreateRNNDescriptor();
 extern "C" void cudnnCreateSpatialTransformerDescriptor();
 extern "C" void cudnnCreateTensorDescriptor();
+extern "C" void cudnnDestroy();
 extern "C" void cudnnDestroyActivationDescriptor();
 extern "C" void cudnnDestroyCTCLossDescriptor();
 extern "C" void cudnnDestroyConvolutionDescriptor();
@@ -441,6 +442,7 @@ extern "C" void cudnnGetConvolutionBackwardFilterWorkspaceSize();
 extern "C" void cudnnGetConvolutionForwardAlgorithm_v7();
 extern "C" void cudnnGetConvolutionForwardWorkspaceSize();
 extern "C" void cudnnGetFilterNdDescriptor();
+extern "C" void cudnnGetLastErrorString();
 extern "C" void cudnnGetRNNTempSpaceSizes();
 extern "C" void cudnnGetRNNWeightParams();
 extern "C" void cudnnGetRNNWeightSpaceSize();
@@ -1249,6 +1251,7 @@ static const Export kExports[] = {
     {"cudnnCreateRNNDescriptor", reinterpret_cast<void*>(&cudnnCreateRNNDescriptor)},
     {"cudnnCreateSpatialTransformerDescriptor", reinterpret_cast<void*>(&cudnnCreateSpatialTransformerDescriptor)},
     {"cudnnCreateTensorDescriptor", reinterpret_cast<void*>(&cudnnCreateTensorDescriptor)},
+    {"cudnnDestroy", reinterpret_cast<void*>(&cudnnDestroy)},
     {"cudnnDestroyActivationDescriptor", reinterpret_cast<void*>(&cudnnDestroyActivationDescriptor)},
     {"cudnnDestroyCTCLossDescriptor", reinterpret_cast<void*>(&cudnnDestroyCTCLossDescriptor)},
     {"cudnnDestroyConvolutionDescriptor", reinterpret_cast<void*>(&cudnnDestroyConvolutionDescriptor)},
@@ -1274,6 +1277,7 @@ static const Export kExports[] = {
     {"cudnnGetConvolutionForwardAlgorithm_v7", reinterpret_cast<void*>(&cudnnGetConvolutionForwardAlgorithm_v7)},
     {"cudnnGetConvolutionForwardWorkspaceSize", reinterpret_cast<void*>(&cudnnGetConvolutionForwardWorkspaceSize)},
     {"cudnnGetFilterNdDescriptor", reinterpret_cast<void*>(&cudnnGetFilterNdDescriptor)},
+    {"cudnnGetLastErrorString", reinterpret_cast<void*>(&cudnnGetLastErrorString)},
     {"cudnnGetRNNTempSpaceSizes", reinterpret_cast<void*>(&cudnnGetRNNTempSpaceSizes)},
     {"cudnnGetRNNWeightParams", reinterpret_cast<void*>(&cudnnGetRNNWeightParams)},
     {"cudnnGetRNNWeightSpaceSize", reinterpret_cast<void*>(&cudnnGetRNNWeightSpaceSize)},

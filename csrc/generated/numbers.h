@@ -5,7 +5,7 @@
 namespace mnemosyne {
 
 constexpr int kProtocolVersion = 2;
-constexpr const char* kSpecDigest = "cd6f3d05aa9b762d";
+constexpr const char* kSpecDigest = "748ffef1b64955a4";
 
 enum class Number {
   malloc = 1,
@@ -60,6 +60,16 @@ enum class Number {
   cublasGemmStridedBatchedEx = 50,
   stream_query = 51,
   event_query = 52,
+  cudnnCreate = 53,
+  cudnnDestroy = 54,
+  cudnn_heuristic = 55,
+  cudnn_plan = 56,
+  cudnn_plan_destroy = 57,
+  cudnn_execute = 58,
+  cudnn_batch_norm_room = 59,
+  cudnn_batch_norm_training = 60,
+  cudnn_batch_norm_inference = 61,
+  cudnn_batch_norm_backward = 62,
 };
 
 }  // namespace mnemosyne

@@ -426,3 +426,15 @@ MNEMOSYNE_API cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t e
   frame.unsigned_integer(flags);
   return frame.post();
 }
+
+MNEMOSYNE_API cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {
+  Frame frame(Number::cudnnCreate, 1, Codes::kCudnn);
+  frame.create(&cudnn_handles(), handle);
+  return frame.post();
+}
+
+MNEMOSYNE_API cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) {
+  Frame frame(Number::cudnnDestroy, 1, Codes::kCudnn);
+  frame.destroy(&cudnn_handles(), handle);
+  return frame.post();
+}

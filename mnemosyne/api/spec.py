@@ -35,6 +35,7 @@ class Kind(Enum):
     STREAM = "stream"
     EVENT = "event"
     BLAS = "blas"  # cuBLAS or cublasLt handle
+    CUDNN = "cudnn"  # cuDNN handle
     FUNCTION = "function"  # kernel id given out by the server
     SCALAR = "scalar"  # host or device scalar: bytes when on the host, else a device pointer
     BYTES = "bytes"

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from mnemosyne.api import cublas, cudart, driver, messages
+from mnemosyne.api import cublas, cudart, cudnn, driver, messages
 from mnemosyne.api.numbers import NUMBERED
 from mnemosyne.api.spec import Call, Mode, Spec
 from mnemosyne.api.words import handwritten
@@ -19,8 +19,8 @@ _LIBRARY_OF_PREFIX = {
 
 _NATIVE = handwritten(
     "", Mode.NATIVE, "the library answers without a device",
-    "cublasLtGetVersion", "cudnnGetCudartVersion", "cudnnGetErrorString", "cudnnGetLastErrorString",
-    "cudnnGetProperty", "cudnnGetVersion", "cuptiGetCallbackName", "cuptiGetResultString",
+    "cublasLtGetVersion", "cudnnGetCudartVersion", "cudnnGetErrorString", "cudnnGetProperty",
+    "cudnnGetVersion", "cuptiGetCallbackName", "cuptiGetResultString",
     "cuptiGetVersion", "cusparseGetErrorString", "ncclGetErrorString", "ncclGetLastError",
     "ncclGetVersion", "nvshmem_info_get_version", "nvshmemid_init_status",
     *(name for name in IMPORTED if name.startswith("nvrtc")),
@@ -43,7 +43,7 @@ def _declared() -> list[Call]:
     native = [Call(c.name, library_of(c.name), c.mode, reason=c.reason) for c in _NATIVE]
     return [
         *cudart.REGULAR, *cudart.BY_HAND, *cublas.REGULAR, *cublas.BY_HAND,
-        *driver.BY_HAND, *driver.REFUSED, *native,
+        *cudnn.REGULAR, *cudnn.BY_HAND, *driver.BY_HAND, *driver.REFUSED, *native,
     ]  # fmt: skip
 
 
@@ -57,4 +57,4 @@ def _all_calls() -> tuple[Call, ...]:
     return tuple(sorted(calls.values(), key=lambda c: (c.library, c.name)))
 
 
-SPEC = Spec(_all_calls(), tuple(messages.MESSAGES), NUMBERED)
+SPEC = Spec(_all_calls(), (*messages.MESSAGES, *cudnn.MESSAGES), NUMBERED)

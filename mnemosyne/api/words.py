@@ -23,6 +23,10 @@ def F32(name: str) -> Field:
     return Field(name, Kind.REAL, "float")
 
 
+def F64(name: str) -> Field:
+    return Field(name, Kind.REAL, "double")
+
+
 def PTR(name: str) -> Field:
     return Field(name, Kind.PTR, "void*")
 
@@ -37,6 +41,10 @@ def EVENT(name: str = "event") -> Field:
 
 def BLAS(name: str = "handle") -> Field:
     return Field(name, Kind.BLAS, "cublasHandle_t")
+
+
+def CUDNN(name: str = "handle") -> Field:
+    return Field(name, Kind.CUDNN, "cudnnHandle_t")
 
 
 def FUNCTION(name: str = "function") -> Field:

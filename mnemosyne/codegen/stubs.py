@@ -6,7 +6,12 @@ from mnemosyne.api import Call, Field, Kind, Mode, Spec
 from mnemosyne.api.spec import Way
 from mnemosyne.codegen.text import HEADER
 
-_TABLE = {Kind.STREAM: "streams()", Kind.EVENT: "events()", Kind.BLAS: "blas_handles()"}
+_TABLE = {
+    Kind.STREAM: "streams()",
+    Kind.EVENT: "events()",
+    Kind.BLAS: "blas_handles()",
+    Kind.CUDNN: "cudnn_handles()",
+}
 
 #: How a parameter that goes in is put into the frame.
 _PUT = {
@@ -22,6 +27,9 @@ _UNSIGNED = ("size_t", "unsigned int", "uint64_t")
 
 #: How an output is taken out of the reply.
 _TAKE = {Kind.INT: "integer()", Kind.REAL: "real()", Kind.PTR: "integer()"}
+
+#: How a library words errors, by what its functions return.
+_CODES = {"cublasStatus_t": "kBlas", "cudnnStatus_t": "kCudnn"}
 
 #: "Not supported" (or the nearest the library has) in each library's own codes.
 REFUSAL_CODE = {
@@ -71,7 +79,7 @@ def prototype(call: Call) -> str:
 def _stub(call: Call) -> str:
     message = call.message
     assert message is not None
-    codes = "Codes::kBlas" if call.result == "cublasStatus_t" else "Codes::kCuda"
+    codes = f"Codes::{_CODES.get(call.result, 'kCuda')}"
     lines = [f"  Frame frame(Number::{call.name}, {len(message.fields)}, {codes});"]
     lines += [f"  frame.{_put(call, p)};" for p in message.fields]
     lines += _ending(call, message.outputs)

@@ -93,6 +93,7 @@ _CHECK_OF_KIND: dict[Kind, Callable[[Any], bool]] = {
     Kind.STREAM: _is_unsigned,
     Kind.EVENT: _is_unsigned,
     Kind.BLAS: _is_unsigned,
+    Kind.CUDNN: _is_unsigned,
     Kind.FUNCTION: _is_unsigned,
     Kind.SCALAR: _is_scalar,
     Kind.BYTES: _is_bytes,

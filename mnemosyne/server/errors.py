@@ -1,6 +1,7 @@
 """How a call fails: with CUDA's own code and one line for people.
 
-Codes are those of driver_types.h (cudaError_t) and cublas_api.h (cublasStatus_t).
+Codes are those of driver_types.h (cudaError_t), cublas_api.h (cublasStatus_t) and cudnn_graph.h
+(cudnnStatus_t).
 """
 
 from __future__ import annotations
@@ -18,6 +19,15 @@ DEVICE_ASSERT = 710
 MISALIGNED_ADDRESS = 716
 NOT_SUPPORTED = 801
 UNKNOWN = 999
+
+_CUDNN_EXECUTION_FAILED = 5000
+_CUDNN_STATUS = {
+    INVALID_VALUE: 2000,
+    OUT_OF_MEMORY: 4003,
+    INVALID_RESOURCE_HANDLE: 1001,
+    UNKNOWN: 4000,
+    NOT_SUPPORTED: 3000,
+}
 
 _BLAS_EXECUTION_FAILED = 13
 _BLAS_STATUS = {
@@ -41,3 +51,8 @@ class CallError(Exception):
 def blas_status(code: int) -> int:
     """The cublasStatus_t that a library call returns for a cudaError_t."""
     return _BLAS_STATUS.get(code, _BLAS_EXECUTION_FAILED)
+
+
+def cudnn_status(code: int) -> int:
+    """The cudnnStatus_t that a library call returns for a cudaError_t."""
+    return _CUDNN_STATUS.get(code, _CUDNN_EXECUTION_FAILED)

@@ -21,7 +21,7 @@ from mnemosyne import _native
 from mnemosyne.api import SPEC, Message
 from mnemosyne.protocol import ProtocolError
 from mnemosyne.protocol.frames import decode, encode_reply
-from mnemosyne.server.errors import UNKNOWN, CallError, blas_status
+from mnemosyne.server.errors import UNKNOWN, CallError, blas_status, cudnn_status
 from mnemosyne.server.journal import Entries
 from mnemosyne.server.session import Deferred, DeviceLost, Handlers, Outputs, Session
 
@@ -31,11 +31,15 @@ _SLICE_SECONDS = 0.003
 _TAKEN_AT_ONCE = 64
 _MAX_TEXT = 400
 _NO_REPLY = -1
-#: Messages whose reply is a cublasStatus_t.
-_BLAS = {
-    message.name for message in SPEC.messages.values()
-    if message.name.startswith(("cublas", "blas_", "lt_"))
-}  # fmt: skip
+#: What a failure is called in the reply, by how the message's name starts; else a cudaError_t.
+_STATUS = {"cublas": blas_status, "blas_": blas_status, "lt_": blas_status, "cudnn": cudnn_status}
+#: By message.
+_STATUS_OF = {
+    message.name: status
+    for message in SPEC.messages.values()
+    for prefix, status in _STATUS.items()
+    if message.name.startswith(prefix)
+}
 
 
 class Runner:
@@ -154,8 +158,8 @@ class Runner:
 
 def _reply(message: Message, outcome: tuple[object, ...] | CallError | None) -> bytes:
     if isinstance(outcome, CallError):
-        code = blas_status(outcome.code) if message.name in _BLAS else outcome.code
-        return encode_reply(code, _text(message, outcome))
+        status = _STATUS_OF.get(message.name, int)
+        return encode_reply(status(outcome.code), _text(message, outcome))
     data = encode_reply(0, *outcome) if outcome else encode_reply(0)
     if len(data) > _native.REPLY_BYTES:
         return encode_reply(UNKNOWN, f"{message.name}: the reply is too long")

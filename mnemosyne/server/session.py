@@ -8,7 +8,7 @@ holds what needs no device: every device here executes frames in order, so a wai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,6 +95,7 @@ class Session:
     events: dict[int, Event] = field(default_factory=dict)
     blas: dict[int, BlasHandle] = field(default_factory=dict)
     uploads: dict[int, Upload] = field(default_factory=dict)
+    cudnn: set[int] = field(default_factory=set)
     journal: Journal = field(default_factory=Journal)
 
     def __post_init__(self) -> None:
@@ -109,6 +110,7 @@ class Session:
         self.streams.update((n, tuple(v)) for n, v in of_kind(entries, "stream"))
         self.events.update((n, Event(flags)) for n, flags in of_kind(entries, "event"))
         self.blas.update((n, BlasHandle(*v[:3])) for n, v in of_kind(entries, "blas"))
+        self.cudnn.update(n for n, _ in of_kind(entries, "cudnn"))
 
     def check_stream(self, stream: int) -> None:
         """Raises CallError when the session has no such stream."""
@@ -128,6 +130,12 @@ class Session:
         if found is None:
             raise _unknown("library handle", handle)
         return found
+
+    def check_cudnn(self, handle: int, stream: int) -> None:
+        """Raises CallError when the session has no such cuDNN handle or stream."""
+        if handle not in self.cudnn:
+            raise _unknown("cuDNN handle", handle)
+        self.check_stream(stream)
 
 
 def _unknown(what: str, number: int) -> CallError:
@@ -185,7 +193,7 @@ def _destroy_stream(s: Session, stream: int) -> Outputs:
     return None
 
 
-def _new(number: int, table: Mapping[int, Any], what: str) -> None:
+def _new(number: int, table: Container[int], what: str) -> None:
     if number == 0 or number in table:
         raise CallError(INVALID_VALUE, f"{what} {number:#x} exists already")
 
@@ -281,6 +289,20 @@ def _module_bytes(s: Session, name: bytes, total: int, offset: int, data: bytes)
     return None
 
 
+def _create_cudnn(s: Session, handle: int) -> Outputs:
+    _new(handle, s.cudnn, "cuDNN handle")
+    s.cudnn.add(handle)
+    s.journal.put("cudnn", handle, 1)
+    return None
+
+
+def _destroy_cudnn(s: Session, handle: int) -> Outputs:
+    s.check_cudnn(handle, 0)
+    s.cudnn.remove(handle)
+    s.journal.drop("cudnn", handle)
+    return None
+
+
 HANDLERS: Handlers = {
     "module_bytes": _module_bytes,
     "malloc": _malloc,
@@ -303,4 +325,6 @@ HANDLERS: Handlers = {
     "cublasCreate_v2": _create_blas,
     "cublasDestroy_v2": _destroy_blas,
     "blas_configure": _configure_blas,
+    "cudnnCreate": _create_cudnn,
+    "cudnnDestroy": _destroy_cudnn,
 }

@@ -10,13 +10,23 @@ from typing import Any
 
 from mnemosyne import _native
 from mnemosyne.api import SPEC
-from mnemosyne.server.devices.cpu import launches, lt
+from mnemosyne.server.devices.cpu import cudnn, launches, lt
 from mnemosyne.server.devices.cpu.device import CpuDevice
 from mnemosyne.server.devices.cpu.kernels import KernelInfo, Launch, Run
 from mnemosyne.server.errors import INVALID_VALUE, CallError
 from mnemosyne.server.session import HANDLERS, Handlers, Outputs, Session
 
-_REAL = ("kernel", "function_attribute", "occupancy")
+_REAL = {
+    **{
+        name: launches.HANDLERS[name]
+        for name in ("kernel", "function_attribute", "occupancy")
+    },
+    **{
+        name: cudnn.HANDLERS[name]
+        for name in ("cudnn_heuristic", "cudnn_plan", "cudnn_plan_destroy", "cudnn_batch_norm_room")
+    },
+    "lt_heuristic": lt.HANDLERS["lt_heuristic"],
+}
 
 
 def create(threads: int) -> CpuDevice:
@@ -26,11 +36,8 @@ def create(threads: int) -> CpuDevice:
 
 def _handlers() -> Handlers:
     idle: Handlers = {message.name: _nothing for message in SPEC.messages.values()}
-    real = {name: launches.HANDLERS[name] for name in _REAL}
-    answers: Handlers = {
-        "copy_fetch": _zeros, "blas_dot": _zero, "lt_heuristic": lt.HANDLERS["lt_heuristic"],
-    }  # fmt: skip
-    return {**idle, **HANDLERS, **real, **answers}
+    answers: Handlers = {"copy_fetch": _zeros, "blas_dot": _zero}
+    return {**idle, **HANDLERS, **_REAL, **answers}
 
 
 def _nothing(s: Session, *values: Any) -> Outputs:

@@ -15,7 +15,7 @@ import torch
 from mnemosyne import _native
 from mnemosyne.server.arena import Chunks
 from mnemosyne.server.devices import Description, Fault
-from mnemosyne.server.devices.cpu import blas, copies, hopper, launches, lt
+from mnemosyne.server.devices.cpu import blas, copies, cudnn, hopper, launches, lt
 from mnemosyne.server.devices.cpu.bound import BoundKernels
 from mnemosyne.server.devices.cpu.kernels import Binder
 from mnemosyne.server.devices.cpu.memory import CpuMemory
@@ -32,6 +32,7 @@ def create(threads: int) -> CpuDevice:
 
     handlers = {
         **HANDLERS, **copies.HANDLERS, **launches.HANDLERS, **blas.HANDLERS, **lt.HANDLERS,
+        **cudnn.HANDLERS,
     }  # fmt: skip
     return CpuDevice("CPU device", threads, handlers, bind)
 
@@ -99,6 +100,7 @@ class CpuDevice:
             session.memory.add(session.layout.device_base + offset, size)
         session.restore(chunks, entries)
         launches.restore(session, entries)
+        cudnn.restore(session, entries)
 
 
 class FileChunks:

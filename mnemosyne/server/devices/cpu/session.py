@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from mnemosyne.server.devices.cpu.bound import BoundKernels
 from mnemosyne.server.devices.cpu.functions import Function
 from mnemosyne.server.devices.cpu.memory import CpuMemory
 from mnemosyne.server.session import Session
+
+if TYPE_CHECKING:
+    from mnemosyne.server.devices.cpu.cudnn.graph import Graph
 
 
 @dataclass(kw_only=True)
@@ -17,3 +21,4 @@ class CpuSession(Session):
     kernels: BoundKernels
     memory: CpuMemory = field(default_factory=CpuMemory)
     functions: dict[int, Function] = field(default_factory=dict)
+    plans: dict[int, Graph] = field(default_factory=dict)  # of cuDNN, by the client's number

@@ -1,0 +1,220 @@
+// cuDNN's batch normalisation, and the tensor descriptors it takes.
+#include <unordered_map>
+#include <vector>
+
+#include "cudnn.h"
+#include "frame.h"
+#include "tables.h"
+
+namespace mnemosyne {
+namespace {
+
+struct TensorDesc {
+  int type = 0;  // cudnnDataType_t
+  std::vector<int> sizes, strides;
+};
+
+constexpr int kMaxDimensions = 8;  // CUDNN_DIM_MAX
+constexpr int kDouble = 1;         // CUDNN_DATA_DOUBLE
+constexpr int kNormOnly = 0;       // CUDNN_BATCHNORM_OPS_BN
+
+void pack(Packer* p, const std::vector<int>& values) {
+  p->array(values.size());
+  for (int v : values) p->integer(v);
+}
+
+// [type, sizes, strides]; an empty array for no descriptor.
+void put(Frame* frame, const void* descriptor) {
+  Packer p;
+  if (auto tensor = static_cast<const TensorDesc*>(descriptor)) {
+    p.array(3);
+    p.integer(tensor->type);
+    pack(&p, tensor->sizes);
+    pack(&p, tensor->strides);
+  } else {
+    p.array(0);
+  }
+  frame->packed(std::string(p.data(), p.size()));
+}
+
+// alpha or beta: doubles for tensors of doubles, else floats.
+void put_factor(Frame* frame, const void* factor, const void* descriptor) {
+  bool wide = descriptor && static_cast<const TensorDesc*>(descriptor)->type == kDouble;
+  double value = 0;
+  if (factor)
+    value = wide ? *static_cast<const double*>(factor) : *static_cast<const float*>(factor);
+  if (!factor) frame->refuse(kInvalidValue);
+  frame->real(value);
+}
+
+void put_factors(Frame* frame, const void* descriptor, const std::vector<const void*>& factors) {
+  for (const void* factor : factors) put_factor(frame, factor, descriptor);
+}
+
+void put_tensor(Frame* frame, const void* descriptor, const void* data) {
+  put(frame, descriptor);
+  frame->pointer(data);
+}
+
+void put_pointers(Frame* frame, const std::vector<const void*>& pointers) {
+  for (const void* p : pointers) frame->pointer(p);
+}
+
+void put_room(Frame* frame, const void* room, size_t bytes) {
+  frame->pointer(room);
+  frame->unsigned_integer(bytes);
+}
+
+// Normalisation followed by an activation is not what PyTorch asks for.
+void need_norm_only(Frame* frame, int operations) {
+  if (operations == kNormOnly) return;
+  cudnn_failed(kCudnnNotSupported,
+               "cuDNN's batch normalisation with an activation is not supported");
+  frame->refuse(kNotSupported);
+}
+
+// Which of the buffers a size is asked for.
+enum Room { kForwardWorkspace = 0, kBackwardWorkspace = 1, kReserve = 2 };
+
+int ask_room(cudnnHandle_t handle, Room room, int mode, int operations, const void* descriptor,
+             size_t* bytes) {
+  if (!descriptor || !bytes) return kCudnnBadParam;
+  Frame frame(Number::cudnn_batch_norm_room, 5, Codes::kCudnn);
+  frame.cudnn(handle);
+  frame.integer(room);
+  frame.integer(mode);
+  put(&frame, descriptor);
+  need_norm_only(&frame, operations);
+  static auto* known = new std::unordered_map<uint64_t, size_t>;
+  {
+    std::lock_guard<std::mutex> lock(tables_mutex());
+    auto found = known->find(frame.content());
+    if (found != known->end()) return *bytes = found->second, kCudnnSuccess;
+  }
+  Reply reply;
+  if (int code = frame.call(&reply)) return code;
+  *bytes = reply.values().integer();
+  std::lock_guard<std::mutex> lock(tables_mutex());
+  (*known)[frame.content()] = *bytes;
+  return kCudnnSuccess;
+}
+
+}  // namespace
+}  // namespace mnemosyne
+
+using namespace mnemosyne;
+
+MNEMOSYNE_API cudnnStatus_t cudnnCreateTensorDescriptor(void** descriptor) {
+  if (!descriptor) return kCudnnBadParam;
+  *descriptor = new TensorDesc;
+  return kCudnnSuccess;
+}
+
+MNEMOSYNE_API cudnnStatus_t cudnnDestroyTensorDescriptor(void* descriptor) {
+  delete static_cast<TensorDesc*>(descriptor);
+  return kCudnnSuccess;
+}
+
+MNEMOSYNE_API cudnnStatus_t cudnnSetTensorNdDescriptor(void* descriptor, int type, int count,
+                                                       const int* sizes, const int* strides) {
+  if (!descriptor || !sizes || !strides || count < 1 || count > kMaxDimensions) {
+    return kCudnnBadParam;
+  }
+  *static_cast<TensorDesc*>(descriptor) = {
+      type, {sizes, sizes + count}, {strides, strides + count}};
+  return kCudnnSuccess;
+}
+
+MNEMOSYNE_API cudnnStatus_t cudnnGetTensorNdDescriptor(void* descriptor, int requested, int* type,
+                                                       int* count, int* sizes, int* strides) {
+  if (!descriptor || !type || !count || !sizes || !strides) return kCudnnBadParam;
+  const TensorDesc& tensor = *static_cast<const TensorDesc*>(descriptor);
+  *type = tensor.type;
+  *count = static_cast<int>(tensor.sizes.size());
+  for (int i = 0; i < requested && i < *count; ++i) {
+    sizes[i] = tensor.sizes[i];
+    strides[i] = tensor.strides[i];
+  }
+  return kCudnnSuccess;
+}
+
+MNEMOSYNE_API cudnnStatus_t cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(
+    cudnnHandle_t handle, int mode, int operations, void* x, void*, void*, void*, void*,
+    size_t* bytes) {
+  return ask_room(handle, kForwardWorkspace, mode, operations, x, bytes);
+}
+
+MNEMOSYNE_API cudnnStatus_t cudnnGetBatchNormalizationBackwardExWorkspaceSize(
+    cudnnHandle_t handle, int mode, int operations, void* x, void*, void*, void*, void*, void*,
+    void*, size_t* bytes) {
+  return ask_room(handle, kBackwardWorkspace, mode, operations, x, bytes);
+}
+
+MNEMOSYNE_API cudnnStatus_t cudnnGetBatchNormalizationTrainingExReserveSpaceSize(
+    cudnnHandle_t handle, int mode, int operations, void*, void* x, size_t* bytes) {
+  return ask_room(handle, kReserve, mode, operations, x, bytes);
+}
+
+MNEMOSYNE_API cudnnStatus_t cudnnBatchNormalizationForwardTrainingEx(
+    cudnnHandle_t handle, int mode, int operations, const void* alpha, const void* beta,
+    void* x_desc, const void* x, void*, const void*, void* y_desc, void* y, void* param_desc,
+    const void* scale, const void* bias, double factor, void* running_mean, void* running_variance,
+    double epsilon, void* saved_mean, void* saved_inverse, void*, void* workspace,
+    size_t workspace_bytes, void* reserve, size_t reserve_bytes) {
+  Frame frame(Number::cudnn_batch_norm_training, 22, Codes::kCudnn);
+  frame.cudnn(handle);
+  frame.integer(mode);
+  put_factors(&frame, x_desc, {alpha, beta});
+  put_tensor(&frame, x_desc, x);
+  put_tensor(&frame, y_desc, y);
+  put(&frame, param_desc);
+  put_pointers(&frame, {scale, bias});
+  frame.real(factor);
+  put_pointers(&frame, {running_mean, running_variance});
+  frame.real(epsilon);
+  put_pointers(&frame, {saved_mean, saved_inverse});
+  put_room(&frame, workspace, workspace_bytes);
+  put_room(&frame, reserve, reserve_bytes);
+  need_norm_only(&frame, operations);
+  return frame.once();
+}
+
+MNEMOSYNE_API cudnnStatus_t cudnnBatchNormalizationForwardInference(
+    cudnnHandle_t handle, int mode, const void* alpha, const void* beta, void* x_desc,
+    const void* x, void* y_desc, void* y, void* param_desc, const void* scale, const void* bias,
+    const void* mean, const void* variance, double epsilon) {
+  Frame frame(Number::cudnn_batch_norm_inference, 15, Codes::kCudnn);
+  frame.cudnn(handle);
+  frame.integer(mode);
+  put_factors(&frame, x_desc, {alpha, beta});
+  put_tensor(&frame, x_desc, x);
+  put_tensor(&frame, y_desc, y);
+  put(&frame, param_desc);
+  put_pointers(&frame, {scale, bias, mean, variance});
+  frame.real(epsilon);
+  return frame.once();
+}
+
+MNEMOSYNE_API cudnnStatus_t cudnnBatchNormalizationBackwardEx(
+    cudnnHandle_t handle, int mode, int operations, const void* alpha_data, const void* beta_data,
+    const void* alpha_param, const void* beta_param, void* x_desc, const void* x, void*,
+    const void*, void* dy_desc, const void* dy, void*, void*, void* dx_desc, void* dx,
+    void* param_desc, const void* scale, const void*, void* scale_gradient, void* bias_gradient,
+    double epsilon, const void* saved_mean, const void* saved_inverse, void*, void* workspace,
+    size_t workspace_bytes, void* reserve, size_t reserve_bytes) {
+  Frame frame(Number::cudnn_batch_norm_backward, 24, Codes::kCudnn);
+  frame.cudnn(handle);
+  frame.integer(mode);
+  put_factors(&frame, x_desc, {alpha_data, beta_data, alpha_param, beta_param});
+  put_tensor(&frame, x_desc, x);
+  put_tensor(&frame, dy_desc, dy);
+  put_tensor(&frame, dx_desc, dx);
+  put(&frame, param_desc);
+  put_pointers(&frame, {scale, scale_gradient, bias_gradient});
+  frame.real(epsilon);
+  put_pointers(&frame, {saved_mean, saved_inverse});
+  put_room(&frame, workspace, workspace_bytes);
+  put_room(&frame, reserve, reserve_bytes);
+  need_norm_only(&frame, operations);
+  return frame.once();
+}
