@@ -76,6 +76,15 @@ class CudaExecutor(Executor):
         self, number: int, stream: int, math_mode: int, pointer_mode: int, workspace: int,
         workspace_bytes: int,
     ) -> bool: ...  # fmt: skip
+    def add_dnn(self, number: int) -> None: ...
+    def remove_dnn(self, number: int) -> None: ...
+    def dnn_heuristic(self, handle: int, stream: int, descriptor: bytes) -> tuple[int, bytes]:
+        """(cudnnStatus_t, configurations as msgpack) for a packed ENGINEHEUR descriptor; slow."""
+
+    def dnn_plan(self, handle: int, stream: int, plan: int, descriptor: bytes) -> tuple[int, int]:
+        """(cudnnStatus_t, workspace in bytes) for a packed EXECUTION_PLAN descriptor; slow."""
+
+    def destroy_dnn_plan(self, plan: int) -> bool: ...
     def idle(self) -> bool:
         """Whether the GPU has done all the session's work."""
 
@@ -92,6 +101,9 @@ def is_fatal(code: int) -> bool:
 
 def load_libraries(cublas: str, cublas_lt: str) -> None:
     """Opens the two libraries for all executors. Raises RuntimeError."""
+
+def load_dnn(path: str) -> None:
+    """Opens cuDNN for all executors. Raises RuntimeError."""
 
 class Lane:
     """One session's end of the ring: a thread that waits for frames and hands them over.

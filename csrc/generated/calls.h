@@ -927,6 +927,183 @@ struct event_query {
   }
 };
 
+struct cudnn_execute {
+  static constexpr const char* kName = "cudnn_execute";
+  static constexpr uint32_t kFields = 5;
+  uint64_t handle;
+  uint64_t stream;
+  int64_t plan;
+  List data;
+  uint64_t workspace;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &stream);
+    get(u, &plan);
+    get(u, &data);
+    get(u, &workspace);
+  }
+};
+
+struct cudnn_batch_norm_room {
+  static constexpr const char* kName = "cudnn_batch_norm_room";
+  static constexpr uint32_t kFields = 5;
+  uint64_t handle;
+  uint64_t stream;
+  int32_t room;
+  int32_t mode;
+  List xDesc;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &stream);
+    get(u, &room);
+    get(u, &mode);
+    get(u, &xDesc);
+  }
+};
+
+struct cudnn_batch_norm_training {
+  static constexpr const char* kName = "cudnn_batch_norm_training";
+  static constexpr uint32_t kFields = 22;
+  uint64_t handle;
+  uint64_t stream;
+  int32_t mode;
+  double alpha;
+  double beta;
+  List xDesc;
+  uint64_t x;
+  List yDesc;
+  uint64_t y;
+  List paramDesc;
+  uint64_t scale;
+  uint64_t bias;
+  double factor;
+  uint64_t runningMean;
+  uint64_t runningVariance;
+  double epsilon;
+  uint64_t savedMean;
+  uint64_t savedInverse;
+  uint64_t workspace;
+  uint64_t workspaceBytes;
+  uint64_t reserve;
+  uint64_t reserveBytes;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &stream);
+    get(u, &mode);
+    get(u, &alpha);
+    get(u, &beta);
+    get(u, &xDesc);
+    get(u, &x);
+    get(u, &yDesc);
+    get(u, &y);
+    get(u, &paramDesc);
+    get(u, &scale);
+    get(u, &bias);
+    get(u, &factor);
+    get(u, &runningMean);
+    get(u, &runningVariance);
+    get(u, &epsilon);
+    get(u, &savedMean);
+    get(u, &savedInverse);
+    get(u, &workspace);
+    get(u, &workspaceBytes);
+    get(u, &reserve);
+    get(u, &reserveBytes);
+  }
+};
+
+struct cudnn_batch_norm_inference {
+  static constexpr const char* kName = "cudnn_batch_norm_inference";
+  static constexpr uint32_t kFields = 15;
+  uint64_t handle;
+  uint64_t stream;
+  int32_t mode;
+  double alpha;
+  double beta;
+  List xDesc;
+  uint64_t x;
+  List yDesc;
+  uint64_t y;
+  List paramDesc;
+  uint64_t scale;
+  uint64_t bias;
+  uint64_t mean;
+  uint64_t variance;
+  double epsilon;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &stream);
+    get(u, &mode);
+    get(u, &alpha);
+    get(u, &beta);
+    get(u, &xDesc);
+    get(u, &x);
+    get(u, &yDesc);
+    get(u, &y);
+    get(u, &paramDesc);
+    get(u, &scale);
+    get(u, &bias);
+    get(u, &mean);
+    get(u, &variance);
+    get(u, &epsilon);
+  }
+};
+
+struct cudnn_batch_norm_backward {
+  static constexpr const char* kName = "cudnn_batch_norm_backward";
+  static constexpr uint32_t kFields = 24;
+  uint64_t handle;
+  uint64_t stream;
+  int32_t mode;
+  double alphaData;
+  double betaData;
+  double alphaParam;
+  double betaParam;
+  List xDesc;
+  uint64_t x;
+  List dyDesc;
+  uint64_t dy;
+  List dxDesc;
+  uint64_t dx;
+  List paramDesc;
+  uint64_t scale;
+  uint64_t dscale;
+  uint64_t dbias;
+  double epsilon;
+  uint64_t savedMean;
+  uint64_t savedInverse;
+  uint64_t workspace;
+  uint64_t workspaceBytes;
+  uint64_t reserve;
+  uint64_t reserveBytes;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &stream);
+    get(u, &mode);
+    get(u, &alphaData);
+    get(u, &betaData);
+    get(u, &alphaParam);
+    get(u, &betaParam);
+    get(u, &xDesc);
+    get(u, &x);
+    get(u, &dyDesc);
+    get(u, &dy);
+    get(u, &dxDesc);
+    get(u, &dx);
+    get(u, &paramDesc);
+    get(u, &scale);
+    get(u, &dscale);
+    get(u, &dbias);
+    get(u, &epsilon);
+    get(u, &savedMean);
+    get(u, &savedInverse);
+    get(u, &workspace);
+    get(u, &workspaceBytes);
+    get(u, &reserve);
+    get(u, &reserveBytes);
+  }
+};
+
 }  // namespace calls
 
 // Reads the fields of a message that is_for_lane() and passes them to `run`. Throws
@@ -970,6 +1147,11 @@ void dispatch(Number number, Unpacker& u, Run&& run) {
     case Number::cublasGemmStridedBatchedEx: return read_and_run<calls::cublasGemmStridedBatchedEx>(u, run);
     case Number::stream_query: return read_and_run<calls::stream_query>(u, run);
     case Number::event_query: return read_and_run<calls::event_query>(u, run);
+    case Number::cudnn_execute: return read_and_run<calls::cudnn_execute>(u, run);
+    case Number::cudnn_batch_norm_room: return read_and_run<calls::cudnn_batch_norm_room>(u, run);
+    case Number::cudnn_batch_norm_training: return read_and_run<calls::cudnn_batch_norm_training>(u, run);
+    case Number::cudnn_batch_norm_inference: return read_and_run<calls::cudnn_batch_norm_inference>(u, run);
+    case Number::cudnn_batch_norm_backward: return read_and_run<calls::cudnn_batch_norm_backward>(u, run);
     default: break;
   }
 }
@@ -1012,6 +1194,11 @@ inline bool is_for_lane(Number number) {
     case Number::cublasGemmStridedBatchedEx:
     case Number::stream_query:
     case Number::event_query:
+    case Number::cudnn_execute:
+    case Number::cudnn_batch_norm_room:
+    case Number::cudnn_batch_norm_training:
+    case Number::cudnn_batch_norm_inference:
+    case Number::cudnn_batch_norm_backward:
       return true;
     default: return false;
   }

@@ -5,7 +5,7 @@
 namespace mnemosyne {
 
 constexpr int kProtocolVersion = 2;
-constexpr const char* kSpecDigest = "748ffef1b64955a4";
+constexpr const char* kSpecDigest = "d43684838f2b390c";
 
 enum class Number {
   malloc = 1,

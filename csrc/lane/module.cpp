@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -125,11 +126,36 @@ void make_executor(cuda::CudaExecutor* self, cuda::Watch* watch, int number, uin
   new (self) cuda::CudaExecutor(watch, number, reinterpret_cast<void*>(context), at, words);
 }
 
+List list_of(nb::bytes packed) { return {static_cast<const char*>(packed.data()), packed.size()}; }
+
+std::pair<int, nb::bytes> dnn_heuristic(cuda::CudaExecutor& e, uint64_t handle, uint64_t stream,
+                                        nb::bytes descriptor) {
+  std::string configs;
+  int status;
+  List content = list_of(descriptor);
+  {
+    nb::gil_scoped_release release;
+    constexpr size_t kRoom = kReplyBytes - 64;
+    status = e.dnn().heuristic(handle, e.stream_handle(stream), content, kRoom, &configs);
+  }
+  return {status, nb::bytes(configs.data(), configs.size())};
+}
+
+std::pair<int, uint64_t> dnn_plan(cuda::CudaExecutor& e, uint64_t handle, uint64_t stream,
+                                  uint64_t plan, nb::bytes descriptor) {
+  uint64_t workspace = 0;
+  List content = list_of(descriptor);
+  nb::gil_scoped_release release;
+  int status = e.dnn().build_plan(handle, e.stream_handle(stream), plan, content, &workspace);
+  return {status, workspace};
+}
+
 void add_cuda(nb::module_& m) {
   using cuda::CudaExecutor, cuda::Watch;
   m.attr("STREAMS") = cuda::Streams::kMost;
   m.def("is_fatal", &cuda::is_fatal);
   m.def("load_libraries", &cuda::load_libraries);
+  m.def("load_dnn", &cuda::load_dnn);
   nb::class_<Watch>(m, "Watch")
       .def("__init__",
            [](Watch* self, uint64_t context, int notify_fd) {
@@ -148,6 +174,12 @@ void add_cuda(nb::module_& m) {
       .def("add_blas", &CudaExecutor::add_blas)
       .def("remove_blas", &CudaExecutor::remove_blas)
       .def("configure_blas", &CudaExecutor::configure_blas)
+      .def("add_dnn", [](CudaExecutor& e, uint64_t number) { e.dnn().add(number); })
+      .def("remove_dnn", [](CudaExecutor& e, uint64_t number) { e.dnn().remove(number); })
+      .def("dnn_heuristic", &dnn_heuristic)
+      .def("dnn_plan", &dnn_plan)
+      .def("destroy_dnn_plan",
+           [](CudaExecutor& e, uint64_t plan) { return e.dnn().destroy_plan(plan); })
       .def("idle", &CudaExecutor::idle)
       .def("synchronize", &synchronize)
       .def("end", &CudaExecutor::end);

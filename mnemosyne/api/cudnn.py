@@ -58,24 +58,26 @@ MESSAGES = [
     ),
     Message("cudnn_plan_destroy", (I64("plan"),), journal=True),
     # data: [[unique id of a tensor, device pointer, or bytes if it is passed by value], ...]
-    Message("cudnn_execute", (*_HANDLE, I64("plan"), LIST("data"), PTR("workspace"))),
+    Message("cudnn_execute", (*_HANDLE, I64("plan"), LIST("data"), PTR("workspace")), lane=True),
     # A tensor's description is [cudnnDataType_t, sizes, strides]; mode: cudnnBatchNormMode_t.
     # room: 0 the forward workspace, 1 the backward workspace, 2 the reserve.
     Message(
         "cudnn_batch_norm_room", (*_HANDLE, I32("room"), I32("mode"), LIST("xDesc")),
-        (SIZE("bytes"),),
+        (SIZE("bytes"),), lane=True,
     ),
     Message(
         "cudnn_batch_norm_training",
         (*_HANDLE, I32("mode"), F64("alpha"), F64("beta"), LIST("xDesc"), PTR("x"), LIST("yDesc"),
          PTR("y"), LIST("paramDesc"), PTR("scale"), PTR("bias"), F64("factor"), PTR("runningMean"),
          PTR("runningVariance"), F64("epsilon"), PTR("savedMean"), PTR("savedInverse"), *_ROOMS),
+        lane=True,
     ),
     Message(
         "cudnn_batch_norm_inference",
         (*_HANDLE, I32("mode"), F64("alpha"), F64("beta"), LIST("xDesc"), PTR("x"), LIST("yDesc"),
          PTR("y"), LIST("paramDesc"), PTR("scale"), PTR("bias"), PTR("mean"), PTR("variance"),
          F64("epsilon")),
+        lane=True,
     ),
     Message(
         "cudnn_batch_norm_backward",
@@ -83,5 +85,6 @@ MESSAGES = [
          F64("betaParam"), LIST("xDesc"), PTR("x"), LIST("dyDesc"), PTR("dy"), LIST("dxDesc"),
          PTR("dx"), LIST("paramDesc"), PTR("scale"), PTR("dscale"), PTR("dbias"), F64("epsilon"),
          PTR("savedMean"), PTR("savedInverse"), *_ROOMS),
+        lane=True,
     ),
 ]  # fmt: skip

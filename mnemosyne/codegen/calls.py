@@ -11,8 +11,8 @@ _INTEGER = {
 }  # fmt: skip
 _TYPE = {
     Kind.REAL: "double", Kind.PTR: "uint64_t", Kind.STREAM: "uint64_t", Kind.EVENT: "uint64_t",
-    Kind.BLAS: "uint64_t", Kind.FUNCTION: "uint64_t", Kind.SCALAR: "Scalar", Kind.BYTES: "Bytes",
-    Kind.TEXT: "Bytes", Kind.LIST: "List",
+    Kind.BLAS: "uint64_t", Kind.CUDNN: "uint64_t", Kind.FUNCTION: "uint64_t",
+    Kind.SCALAR: "Scalar", Kind.BYTES: "Bytes", Kind.TEXT: "Bytes", Kind.LIST: "List",
 }  # fmt: skip
 
 

@@ -48,6 +48,14 @@ class CallError(Exception):
         self.text = text
 
 
+class LibraryError(CallError):
+    """A library's own function failed; ``status`` is what it returned."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(UNKNOWN, f"status {status}")
+        self.status = status
+
+
 def blas_status(code: int) -> int:
     """The cublasStatus_t that a library call returns for a cudaError_t."""
     return _BLAS_STATUS.get(code, _BLAS_EXECUTION_FAILED)

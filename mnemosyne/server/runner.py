@@ -21,7 +21,7 @@ from mnemosyne import _native
 from mnemosyne.api import SPEC, Message
 from mnemosyne.protocol import ProtocolError
 from mnemosyne.protocol.frames import decode, encode_reply
-from mnemosyne.server.errors import UNKNOWN, CallError, blas_status, cudnn_status
+from mnemosyne.server.errors import UNKNOWN, CallError, LibraryError, blas_status, cudnn_status
 from mnemosyne.server.journal import Entries
 from mnemosyne.server.session import Deferred, DeviceLost, Handlers, Outputs, Session
 
@@ -157,6 +157,8 @@ class Runner:
 
 
 def _reply(message: Message, outcome: tuple[object, ...] | CallError | None) -> bytes:
+    if isinstance(outcome, LibraryError):
+        return encode_reply(outcome.status)  # the caller asks the library's way, or goes another
     if isinstance(outcome, CallError):
         status = _STATUS_OF.get(message.name, int)
         return encode_reply(status(outcome.code), _text(message, outcome))

@@ -27,13 +27,6 @@ void* open(const char* path) {
   return library;
 }
 
-template <typename F>
-void need(void* library, const char* name, F* function) {
-  if (!find(library, name, function)) {
-    throw std::runtime_error(std::string("the library has no ") + name);
-  }
-}
-
 // [[attribute, bytes], ...]
 template <typename Set>
 int set_attributes(Unpacker& u, void* object, Set set) {

@@ -10,13 +10,6 @@
 namespace mnemosyne::cuda {
 namespace {
 
-template <typename F>
-void need(void* library, const char* name, F* function) {
-  if (!find(library, name, function)) {
-    throw std::runtime_error(std::string("the CUDA driver is too old: it has no ") + name);
-  }
-}
-
 Driver load() {
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!library) throw std::runtime_error(dlerror());

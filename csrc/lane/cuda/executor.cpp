@@ -6,8 +6,9 @@
 namespace mnemosyne::cuda {
 namespace {
 
-constexpr unsigned kNonBlocking = 1;        // CU_STREAM_NON_BLOCKING
-constexpr unsigned kPortableAndMapped = 3;  // CU_MEMHOSTREGISTER_PORTABLE | DEVICEMAP
+constexpr int kNoSuchStream = kBlasInvalidValue;  // the client checks it before it calls
+constexpr unsigned kNonBlocking = 1;              // CU_STREAM_NON_BLOCKING
+constexpr unsigned kPortableAndMapped = 3;        // CU_MEMHOSTREGISTER_PORTABLE | DEVICEMAP
 
 // cuda.h: what `extra` of cuLaunchKernel holds.
 void* const kParamBuffer = reinterpret_cast<void*>(1);
@@ -86,6 +87,11 @@ bool CudaExecutor::configure_blas(uint64_t number, uint64_t stream, int math_mod
   if (!s) return false;
   return blas_.configure(number, {s->handle, stream, math_mode, pointer_mode,
                                   reinterpret_cast<void*>(workspace), workspace_bytes});
+}
+
+Stream CudaExecutor::stream_handle(uint64_t number) {
+  SessionStream* s = streams_.find(number);
+  return s ? s->handle : nullptr;
 }
 
 bool CudaExecutor::idle() {
@@ -426,15 +432,15 @@ void CudaExecutor::execute(const calls::cudaEventElapsedTime& c, Answer* a) {
 }
 
 template <typename Operation>
-void CudaExecutor::put_blas(uint64_t number, const char* name, Answer* a, Operation operation) {
+void CudaExecutor::put_library(uint64_t number, const char* name, Answer* a, Operation operation) {
   SessionStream* s = streams_.find(number);
-  if (!s) return a->fail(kBlasInvalidValue, kInvalidResourceHandle, "no such stream");
+  if (!s) return a->fail(kNoSuchStream, kInvalidResourceHandle, "no such stream");
   failed(streams_.order(s), name, a);
   enter(s);
   if (int status = operation(s->handle)) {
     // The library hides what the driver said; a lost context is not the call's fault.
     if (watch_->report(driver().cuStreamQuery(s->handle))) throw ContextLost();
-    std::string text = std::string(name) + ": cublasStatus_t " + std::to_string(status);
+    std::string text = std::string(name) + ": status " + std::to_string(status);
     a->fail(status, kUnknown, text);
   }
   leave(s, name, a);
@@ -445,8 +451,8 @@ void CudaExecutor::execute(const Call& c, Answer* a) {
   int status = kBlasSuccess;
   void* handle = blas_.use(c.handle, &status);
   if (!handle) return a->fail(status, kUnknown, std::string(c.kName) + ": no cuBLAS handle");
-  put_blas(blas_.settings(c.handle)->stream_number, c.kName, a,
-           [&](Stream) { return call(libraries()->calls, handle, c); });
+  put_library(blas_.settings(c.handle)->stream_number, c.kName, a,
+              [&](Stream) { return call(libraries()->calls, handle, c); });
 }
 
 // The result goes to device memory, or into the reply by the GPU.
@@ -468,8 +474,8 @@ void CudaExecutor::execute(const calls::blas_dot& c, Answer* a) {
   constexpr int kDeviceMode = 1;  // CUBLAS_POINTER_MODE_DEVICE
   libraries()->cublasSetPointerMode_v2(handle, kDeviceMode);
   auto dot = c.type == kReal64 ? libraries()->cublasDdot_v2 : libraries()->cublasSdot_v2;
-  put_blas(settings.stream_number, c.kName, a,
-           [&](Stream) { return dot(handle, c.n, x, c.incx, y, c.incy, result); });
+  put_library(settings.stream_number, c.kName, a,
+              [&](Stream) { return dot(handle, c.n, x, c.incx, y, c.incy, result); });
   libraries()->cublasSetPointerMode_v2(handle, settings.pointer_mode);
   if (!to_reply || a->status) return;
   auto state = reinterpret_cast<DevicePointer>(a->state());
@@ -483,7 +489,22 @@ void CudaExecutor::execute(const calls::lt_heuristic& c, Answer* a) {
 }
 
 void CudaExecutor::execute(const calls::lt_matmul& c, Answer* a) {
-  put_blas(c.stream, c.kName, a, [&](Stream s) { return lt_.matmul(c, s); });
+  put_library(c.stream, c.kName, a, [&](Stream s) { return lt_.matmul(c, s); });
+}
+
+template <typename Call>
+void CudaExecutor::run_dnn(const Call& c, Answer* a) {
+  put_library(c.stream, c.kName, a, [&](Stream s) { return dnn_.run(c, s); });
+}
+
+void CudaExecutor::execute(const calls::cudnn_batch_norm_room& c, Answer* a) {
+  uint64_t bytes = 0;
+  Stream s = stream_handle(c.stream);
+  if (int status = s ? dnn_.room(c, s, &bytes) : kDnnBadParam) {
+    return a->fail(status, kUnknown, std::string(c.kName) + ": status " + std::to_string(status));
+  }
+  a->outputs.unsigned_integer(bytes);
+  a->output_count = 1;
 }
 
 }  // namespace mnemosyne::cuda

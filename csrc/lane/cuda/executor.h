@@ -9,6 +9,7 @@
 #include "../../generated/calls.h"
 #include "../executor.h"
 #include "blas.h"
+#include "dnn.h"
 #include "streams.h"
 #include "watch.h"
 
@@ -35,6 +36,9 @@ class CudaExecutor : public Executor, public Watched {
   bool remove_blas(uint64_t number) { return blas_.remove(number); }
   bool configure_blas(uint64_t number, uint64_t stream, int math_mode, int pointer_mode,
                       uint64_t workspace, uint64_t workspace_bytes);
+  DnnSession& dnn() { return dnn_; }
+  // The driver's handle of a stream; null: there is none.
+  Stream stream_handle(uint64_t number);
   // Whether the GPU has done all the session's work.
   bool idle();
   // Waits for it. A CUresult.
@@ -77,15 +81,22 @@ class CudaExecutor : public Executor, public Watched {
   void execute(const calls::blas_dot& c, Answer* a);
   void execute(const calls::lt_heuristic& c, Answer* a);
   void execute(const calls::lt_matmul& c, Answer* a);
+  void execute(const calls::cudnn_execute& c, Answer* a) { run_dnn(c, a); }
+  void execute(const calls::cudnn_batch_norm_training& c, Answer* a) { run_dnn(c, a); }
+  void execute(const calls::cudnn_batch_norm_inference& c, Answer* a) { run_dnn(c, a); }
+  void execute(const calls::cudnn_batch_norm_backward& c, Answer* a) { run_dnn(c, a); }
+  void execute(const calls::cudnn_batch_norm_room& c, Answer* a);
   template <typename Call>
   void execute(const Call& c, Answer* a);  // cuBLAS products
+  template <typename Call>
+  void run_dnn(const Call& c, Answer* a);
 
   // Puts `operation(stream handle)`, which returns a CUresult, into one of the session's streams.
   template <typename Operation>
   void put(uint64_t stream, const char* name, Answer* a, Operation operation);
-  // The same for a library call, which returns a cublasStatus_t.
+  // The same for a library call, which returns the library's own status; 0 is success.
   template <typename Operation>
-  void put_blas(uint64_t stream, const char* name, Answer* a, Operation operation);
+  void put_library(uint64_t stream, const char* name, Answer* a, Operation operation);
   SessionStream* stream(uint64_t number, const char* name, Answer* a);
   Event event(uint64_t number, const char* name, Answer* a);
   const KnownFunction& function(uint64_t number, const Bytes& args);
@@ -110,6 +121,7 @@ class CudaExecutor : public Executor, public Watched {
   std::vector<KnownFunction> functions_;  // by number
   BlasHandles blas_;
   LtSession lt_;
+  DnnSession dnn_;
   std::vector<Stream> waiters_;  // by reply slot: for waits that belong to no stream
   Channel* channel_ = nullptr;
   bool staging_registered_ = false;

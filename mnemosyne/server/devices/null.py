@@ -17,10 +17,7 @@ from mnemosyne.server.errors import INVALID_VALUE, CallError
 from mnemosyne.server.session import HANDLERS, Handlers, Outputs, Session
 
 _REAL = {
-    **{
-        name: launches.HANDLERS[name]
-        for name in ("kernel", "function_attribute", "occupancy")
-    },
+    **{name: launches.HANDLERS[name] for name in ("kernel", "function_attribute", "occupancy")},
     **{
         name: cudnn.HANDLERS[name]
         for name in ("cudnn_heuristic", "cudnn_plan", "cudnn_plan_destroy", "cudnn_batch_norm_room")

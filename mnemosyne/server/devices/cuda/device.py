@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from ctypes import addressof, c_char
 from mmap import mmap
 
 from cuda.bindings import driver
-from cuda.pathfinder import load_nvidia_dynamic_lib
+from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
 
 from mnemosyne import _native
 from mnemosyne.server import slots
@@ -19,6 +20,8 @@ from mnemosyne.server.devices.cuda.memory import GpuChunks
 from mnemosyne.server.devices.cuda.session import CudaSession
 from mnemosyne.server.journal import Entries
 from mnemosyne.server.session import HANDLERS, Effects, Layout
+
+log = logging.getLogger("mnemosyne")
 
 _ORDINAL = 0  # of what CUDA_VISIBLE_DEVICES leaves
 _WORDS_BYTES = _native.STREAMS * 4
@@ -87,8 +90,16 @@ class CudaDevice:
 
 
 def _load_libraries() -> None:
-    """cuBLAS and cublasLt from the wheels beside PyTorch, or from the system."""
-    paths = [load_nvidia_dynamic_lib(name).abs_path for name in ("cublas", "cublasLt")]
-    if None in paths:
-        raise RuntimeError("cuBLAS is loaded from nowhere that can be named")
-    _native.load_libraries(*[str(path) for path in paths])
+    """cuBLAS, cublasLt and cuDNN from the wheels beside PyTorch, or from the system."""
+    _native.load_libraries(_path_of("cublas"), _path_of("cublasLt"))
+    try:
+        _native.load_dnn(_path_of("cudnn"))
+    except (DynamicLibNotFoundError, RuntimeError) as error:
+        log.warning("clients have no cuDNN: %s", str(error).splitlines()[0])
+
+
+def _path_of(library: str) -> str:
+    path = load_nvidia_dynamic_lib(library).abs_path
+    if path is None:
+        raise RuntimeError(f"{library} is loaded from nowhere that can be named")
+    return str(path)

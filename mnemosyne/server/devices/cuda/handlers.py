@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgpack
 from cuda.bindings import driver
 
 from mnemosyne.api import SPEC
@@ -16,8 +17,10 @@ from mnemosyne.server.devices.cuda.session import CudaSession
 from mnemosyne.server.errors import (
     INVALID_DEVICE_FUNCTION,
     INVALID_RESOURCE_HANDLE,
+    INVALID_VALUE,
     OUT_OF_MEMORY,
     CallError,
+    LibraryError,
 )
 from mnemosyne.server.functions import MAX_DYNAMIC_SHARED
 from mnemosyne.server.journal import Entries, of_kind
@@ -174,6 +177,58 @@ def _configure(s: CudaSession, handle: int, *settings: int) -> None:
         raise CallError(INVALID_RESOURCE_HANDLE, "cuBLAS settings name an unknown stream")
 
 
+def _create_dnn(s: CudaSession, handle: int) -> Outputs:
+    COMMON["cudnnCreate"](s, handle)
+    s.executor.add_dnn(handle)
+    return None
+
+
+def _destroy_dnn(s: CudaSession, handle: int) -> Outputs:
+    COMMON["cudnnDestroy"](s, handle)
+    s.executor.remove_dnn(handle)
+    return None
+
+
+def _dnn_heuristic(s: CudaSession, handle: int, stream: int, descriptor: list[Any]) -> Outputs:
+    s.check_cudnn(handle, stream)
+
+    def finish(answer: tuple[int, bytes]) -> tuple[Any, ...]:
+        status, configs = answer
+        _check_dnn(status)
+        return (msgpack.unpackb(configs),)
+
+    packed = msgpack.packb(descriptor)
+    return Deferred(lambda: s.executor.dnn_heuristic(handle, stream, packed), finish)
+
+
+def _dnn_plan(
+    s: CudaSession, handle: int, stream: int, number: int, descriptor: list[Any]
+) -> Outputs:
+    """Building a plan may compile code, which takes seconds."""
+    s.check_cudnn(handle, stream)
+
+    def finish(answer: tuple[int, int]) -> tuple[Any, ...]:
+        status, workspace = answer
+        _check_dnn(status)
+        s.journal.put("cudnn_plan", number, [handle, stream, descriptor])
+        return (workspace,)
+
+    packed = msgpack.packb(descriptor)
+    return Deferred(lambda: s.executor.dnn_plan(handle, stream, number, packed), finish)
+
+
+def _check_dnn(status: int) -> None:
+    if status:
+        raise LibraryError(status)
+
+
+def _destroy_dnn_plan(s: CudaSession, number: int) -> Outputs:
+    if not s.executor.destroy_dnn_plan(number):
+        raise CallError(INVALID_VALUE, f"this client has no cuDNN plan {number}")
+    s.journal.drop("cudnn_plan", number)
+    return None
+
+
 def restore(s: CudaSession, entries: Entries) -> None:
     """Makes the driver's objects again. Raises ValueError; uploaded modules are gone."""
     for number, (flags, priority) in of_kind(entries, "stream"):
@@ -186,6 +241,10 @@ def restore(s: CudaSession, entries: Entries) -> None:
         s.executor.add_blas(handle)
         if any(settings):
             _configure(s, handle, *settings)
+    for handle, _ in of_kind(entries, "cudnn"):
+        s.executor.add_dnn(handle)
+    for number, (handle, stream, descriptor) in of_kind(entries, "cudnn_plan"):
+        s.executor.dnn_plan(handle, stream, number, msgpack.packb(descriptor))
     try:
         for number, (*module, name) in of_kind(entries, "function"):
             found = s.kernels.resolve(s.number, ModuleName.of(module), name, {})
@@ -227,4 +286,9 @@ HANDLERS: Handlers = {
     "cublasCreate_v2": _create_blas,
     "cublasDestroy_v2": _destroy_blas,
     "blas_configure": _configure_blas,
+    "cudnnCreate": _create_dnn,
+    "cudnnDestroy": _destroy_dnn,
+    "cudnn_heuristic": _dnn_heuristic,
+    "cudnn_plan": _dnn_plan,
+    "cudnn_plan_destroy": _destroy_dnn_plan,
 }

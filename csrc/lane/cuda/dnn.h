@@ -1,0 +1,100 @@
+// The real cuDNN, found at run time: one session's handles, plans and tensor descriptors. What a
+// client describes by content (see mnemosyne/api/cudnn.py) becomes real descriptors here.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "../../generated/calls.h"
+
+namespace mnemosyne::cuda {
+
+// A cudnnStatus_t.
+constexpr int kDnnSuccess = 0;
+constexpr int kDnnNotInitialized = 1001;
+constexpr int kDnnBadParam = 2000;
+
+struct DnnLibrary {
+  int (*cudnnCreate)(void**);
+  int (*cudnnSetStream)(void*, void*);
+  int (*cudnnBackendCreateDescriptor)(int, void**);
+  int (*cudnnBackendDestroyDescriptor)(void*);
+  int (*cudnnBackendExecute)(void*, void*, void*);
+  int (*cudnnBackendFinalize)(void*);
+  int (*cudnnBackendGetAttribute)(void*, int, int, int64_t, int64_t*, void*);
+  int (*cudnnBackendSetAttribute)(void*, int, int, int64_t, const void*);
+  int (*cudnnCreateTensorDescriptor)(void**);
+  int (*cudnnDestroyTensorDescriptor)(void*);
+  int (*cudnnSetTensorNdDescriptor)(void*, int, int, const int*, const int*);
+  int (*cudnnDeriveBNTensorDescriptor)(void*, const void*, int);
+  int (*cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize)(void*, int, int, void*, void*,
+                                                                  void*, void*, void*, size_t*);
+  int (*cudnnGetBatchNormalizationBackwardExWorkspaceSize)(void*, int, int, void*, void*, void*,
+                                                           void*, void*, void*, void*, size_t*);
+  int (*cudnnGetBatchNormalizationTrainingExReserveSpaceSize)(void*, int, int, void*, void*,
+                                                              size_t*);
+  int (*cudnnBatchNormalizationForwardTrainingEx)(void*, int, int, const void*, const void*, void*,
+                                                  const void*, void*, const void*, void*, void*,
+                                                  void*, const void*, const void*, double, void*,
+                                                  void*, double, void*, void*, void*, void*, size_t,
+                                                  void*, size_t);
+  int (*cudnnBatchNormalizationForwardInference)(void*, int, const void*, const void*, void*,
+                                                 const void*, void*, void*, void*, const void*,
+                                                 const void*, const void*, const void*, double);
+  int (*cudnnBatchNormalizationBackwardEx)(void*, int, int, const void*, const void*, const void*,
+                                           const void*, void*, const void*, void*, const void*,
+                                           void*, const void*, void*, void*, void*, void*, void*,
+                                           const void*, const void*, void*, void*, double,
+                                           const void*, const void*, void*, void*, size_t, void*,
+                                           size_t);
+};
+
+// The path counts the first time. Throws std::runtime_error.
+void load_dnn(const char* path);
+
+class DnnSession {
+ public:
+  ~DnnSession();
+  void add(uint64_t number) { handles_[number] = nullptr; }
+  void remove(uint64_t number);
+
+  // Engine configurations for an `ENGINEHEUR` descriptor, best first, as the reply lists them.
+  // `room`: bytes that the reply may take.
+  int heuristic(uint64_t handle, void* stream, const List& descriptor, size_t room,
+                std::string* configs);
+  int build_plan(uint64_t handle, void* stream, uint64_t plan, const List& descriptor,
+                 uint64_t* workspace);
+  bool destroy_plan(uint64_t plan) { return plans_.erase(plan) == 1; }
+
+  int run(const calls::cudnn_execute& c, void* stream);
+  int run(const calls::cudnn_batch_norm_training& c, void* stream);
+  int run(const calls::cudnn_batch_norm_inference& c, void* stream);
+  int run(const calls::cudnn_batch_norm_backward& c, void* stream);
+  int room(const calls::cudnn_batch_norm_room& c, void* stream, uint64_t* bytes);
+
+ private:
+  // Descriptors that belong together, by content; destroyed with it.
+  struct Descriptors {
+    ~Descriptors();
+    std::unordered_map<std::string, void*> by_content;
+    std::vector<void*> all;
+    int depth = 0;
+  };
+  struct Plan {
+    Descriptors descriptors;
+    void* plan = nullptr;
+  };
+
+  void* use(uint64_t handle, void* stream, int* status);
+  static void* build(Unpacker* from, void* handle, Descriptors* made, int* status);
+  static void set(void* descriptor, Unpacker* from, void* handle, Descriptors* made, int* status);
+  void* tensor(const List& content, int* status);
+
+  std::unordered_map<uint64_t, void*> handles_;
+  std::unordered_map<uint64_t, std::unique_ptr<Plan>> plans_;
+  std::unordered_map<std::string, void*> tensors_;
+};
+
+}  // namespace mnemosyne::cuda
