@@ -112,6 +112,25 @@ CASES: dict[str, Case] = {
         ),
         *_QKV,
     ),
+    "attention, padded": function(
+        lambda q, k, v: F.scaled_dot_product_attention(
+            q, k, v, (torch.arange(12, device=q.device) < 9).expand(2, 4, 10, 12)
+        ),
+        *_QKV,
+    ),
+    "attention, padded, square": function(
+        lambda q, k, v: F.scaled_dot_product_attention(
+            q, k, v, (torch.arange(12, device=q.device) < 9).expand(2, 4, 12, 12)
+        ),
+        _QKV[1], _QKV[1] + 1, _QKV[2],
+    ),
+    "attention, heads behind the sequence": function(
+        lambda x: F.scaled_dot_product_attention(
+            *(part.unflatten(-1, (4, 16)).transpose(1, 2) for part in x.chunk(3, -1)),
+            _values(2, 10, 4, 10).to(x).transpose(1, 2),
+        ),
+        _values(2, 10, 192),
+    ),
     "attention, biased": function(
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, _values(2, 1, 10, 12).to(q)), *_QKV
     ),
