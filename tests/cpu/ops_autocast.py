@@ -80,6 +80,12 @@ def exact(compute: Callable[[Tensor], Sequence[Tensor]], *sizes: int) -> Case:
     return case
 
 
+def _padding(device: torch.device) -> Tensor:
+    """Which of 12 keys there are, in each of two sequences."""
+    lengths = torch.tensor([9, 7], device=device).view(2, 1, 1, 1)
+    return torch.arange(12, device=device) < lengths
+
+
 _IMAGE = _values(2, 4, 8, 9)
 _QKV = [_values(2, 4, n, 16) for n in (10, 12, 12)]
 
@@ -114,13 +120,13 @@ CASES: dict[str, Case] = {
     ),
     "attention, padded": function(
         lambda q, k, v: F.scaled_dot_product_attention(
-            q, k, v, (torch.arange(12, device=q.device) < 9).expand(2, 4, 10, 12)
+            q, k, v, _padding(q.device).expand(2, 4, 10, 12)
         ),
         *_QKV,
     ),
     "attention, padded, square": function(
         lambda q, k, v: F.scaled_dot_product_attention(
-            q, k, v, (torch.arange(12, device=q.device) < 9).expand(2, 4, 12, 12)
+            q, k, v, _padding(q.device).expand(2, 4, 12, 12)
         ),
         _QKV[1], _QKV[1] + 1, _QKV[2],
     ),
