@@ -81,9 +81,10 @@ def exact(compute: Callable[[Tensor], Sequence[Tensor]], *sizes: int) -> Case:
 
 
 def _padding(device: torch.device) -> Tensor:
-    """Which of 12 keys there are, in each of two sequences."""
+    """To be added to the scores of 12 keys, in each of two sequences."""
     lengths = torch.tensor([9, 7], device=device).view(2, 1, 1, 1)
-    return torch.arange(12, device=device) < lengths
+    there = torch.arange(12, device=device) < lengths
+    return torch.zeros(there.shape, device=device).masked_fill(~there, -torch.inf).bfloat16()
 
 
 _IMAGE = _values(2, 4, 8, 9)
