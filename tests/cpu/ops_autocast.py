@@ -80,6 +80,13 @@ def exact(compute: Callable[[Tensor], Sequence[Tensor]], *sizes: int) -> Case:
     return case
 
 
+def _padding(device: torch.device) -> Tensor:
+    """To be added to the scores of 12 keys, in each of two sequences."""
+    lengths = torch.tensor([9, 7], device=device).view(2, 1, 1, 1)
+    there = torch.arange(12, device=device) < lengths
+    return torch.zeros(there.shape, device=device).masked_fill(~there, -torch.inf).bfloat16()
+
+
 _IMAGE = _values(2, 4, 8, 9)
 _QKV = [_values(2, 4, n, 16) for n in (10, 12, 12)]
 
@@ -111,6 +118,25 @@ CASES: dict[str, Case] = {
             q, k, v, torch.ones(10, 12, device=q.device, dtype=torch.bool).tril(1)
         ),
         *_QKV,
+    ),
+    "attention, padded": function(
+        lambda q, k, v: F.scaled_dot_product_attention(
+            q, k, v, _padding(q.device).expand(2, 4, 10, 12)
+        ),
+        *_QKV,
+    ),
+    "attention, padded, square": function(
+        lambda q, k, v: F.scaled_dot_product_attention(
+            q, k, v, _padding(q.device).expand(2, 4, 12, 12)
+        ),
+        _QKV[1], _QKV[1] + 1, _QKV[2],
+    ),
+    "attention, heads behind the sequence": function(
+        lambda x: F.scaled_dot_product_attention(
+            *(part.unflatten(-1, (4, 16)).transpose(1, 2) for part in x.chunk(3, -1)),
+            _values(2, 10, 4, 10).to(x).transpose(1, 2),
+        ),
+        _values(2, 10, 192),
     ),
     "attention, biased": function(
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, _values(2, 1, 10, 12).to(q)), *_QKV

@@ -168,13 +168,18 @@ def _reduction(d: Descriptor) -> Step:
 
 
 def _reshape(d: Descriptor) -> Step:
-    """The same memory seen with other sizes and strides, so elements keep their order there."""
+    """The same memory seen with other sizes and strides, so elements keep their order there.
+
+    A virtual tensor has no memory, and its strides come from whatever it was computed with: from a
+    mask that repeats, for instance. Its elements are in the order of its dimensions.
+    """
     d.only({2200, 2201, 2202})
     if 2202 in d.attributes and d.enum(2202):
         raise CallError(NOT_SUPPORTED, f"cuDNN reshape mode {d.enum(2202)}")
     x, y = Tensor.of(d.child(2200)), Tensor.of(d.child(2201))
     check_fit(prod(x.sizes) == prod(y.sizes), f"a reshape of {x.sizes} to {y.sizes}")
-    outer, inner = _by_stride(x), _by_stride(y)
+    outer = list(range(len(x.sizes))) if x.virtual else _by_stride(x)
+    inner = _by_stride(y)
     back = [inner.index(at) for at in range(len(inner))]
 
     def run(values: Values) -> None:
