@@ -105,6 +105,9 @@ def load_libraries(cublas: str, cublas_lt: str) -> None:
 def load_dnn(path: str) -> None:
     """Opens cuDNN for all executors. Raises RuntimeError."""
 
+def dnn_error() -> bytes:
+    """What the last cuDNN call that failed in this thread said of it."""
+
 class Lane:
     """One session's end of the ring: a thread that waits for frames and hands them over.
 

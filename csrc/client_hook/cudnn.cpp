@@ -12,9 +12,13 @@ thread_local char last_text[512];
 
 int cudnn_failed(int code, const std::string& text) {
   if (strncmp(last_text, text.c_str(), sizeof last_text - 1) == 0) return code;
-  snprintf(last_text, sizeof last_text, "%s", text.c_str());
+  cudnn_note(text);
   say("%s", last_text);
   return code;
+}
+
+void cudnn_note(const std::string& text) {
+  snprintf(last_text, sizeof last_text, "%s", text.c_str());
 }
 
 }  // namespace mnemosyne

@@ -110,5 +110,7 @@ int build_plan(Content* plan);
 // A cuDNN call failed: the text is what cudnnGetLastErrorString tells in this thread, and is said
 // on stderr unless it repeats the last one. Returns the code.
 int cudnn_failed(int code, const std::string& text);
+// Keeps what a failed call said, for cudnnGetLastErrorString; says nothing.
+void cudnn_note(const std::string& text);
 
 }  // namespace mnemosyne

@@ -229,6 +229,12 @@ int Frame::end(Reply* reply) {
       say("%.*s", static_cast<int>(n), why);
     }
   }
+  if (code && count == 3) {
+    size_t n;
+    values.bytes(&n);  // empty: nobody has to be told now
+    const char* why = values.bytes(&n);
+    if (why) cudnn_note(std::string(why, n));
+  }
   int late = take_late_error();
   if (codes_ == Codes::kCuda) report(code);
   return code ? code : code_of(late);

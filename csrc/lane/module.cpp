@@ -156,6 +156,10 @@ void add_cuda(nb::module_& m) {
   m.def("is_fatal", &cuda::is_fatal);
   m.def("load_libraries", &cuda::load_libraries);
   m.def("load_dnn", &cuda::load_dnn);
+  m.def("dnn_error", [] {
+    std::string text = cuda::dnn_error();
+    return nb::bytes(text.data(), text.size());
+  });
   nb::class_<Watch>(m, "Watch")
       .def("__init__",
            [](Watch* self, uint64_t context, int notify_fd) {

@@ -44,6 +44,7 @@ def encode_reply(status: int, *outputs: Any) -> bytes:
     """A reply: ``[status, *outputs]``.
 
     When the status is not zero the outputs are left out; one text may stand there, which says why.
+    An empty one and another: the program may ask for that one, and goes on in its own way.
     """
     packed: bytes = msgpack.packb([status, *outputs])
     return packed

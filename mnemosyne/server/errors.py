@@ -49,10 +49,10 @@ class CallError(Exception):
 
 
 class LibraryError(CallError):
-    """A library's own function failed; ``status`` is what it returned."""
+    """A library's own function failed: ``status`` is what it returned, ``text`` what it said."""
 
-    def __init__(self, status: int) -> None:
-        super().__init__(UNKNOWN, f"status {status}")
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(UNKNOWN, text)
         self.status = status
 
 

@@ -158,7 +158,8 @@ class Runner:
 
 def _reply(message: Message, outcome: tuple[object, ...] | CallError | None) -> bytes:
     if isinstance(outcome, LibraryError):
-        return encode_reply(outcome.status)  # the caller asks the library's way, or goes another
+        log.debug("%s: status %d: %s", message.name, outcome.status, outcome.text)
+        return encode_reply(outcome.status, "", outcome.text[:_MAX_TEXT])
     if isinstance(outcome, CallError):
         status = _STATUS_OF.get(message.name, int)
         return encode_reply(status(outcome.code), _text(message, outcome))

@@ -196,6 +196,7 @@ void load_dnn(const char* path) {
   if (!library) throw std::runtime_error(dlerror());
   auto l = std::make_unique<DnnLibrary>();
 #define MNEMOSYNE_NEED(name) need(library, #name, &l->name)
+  MNEMOSYNE_NEED(cudnnGetLastErrorString);
   MNEMOSYNE_NEED(cudnnCreate);
   MNEMOSYNE_NEED(cudnnSetStream);
   MNEMOSYNE_NEED(cudnnBackendCreateDescriptor);
@@ -216,6 +217,12 @@ void load_dnn(const char* path) {
   MNEMOSYNE_NEED(cudnnBatchNormalizationBackwardEx);
 #undef MNEMOSYNE_NEED
   loaded = std::move(l);
+}
+
+std::string dnn_error() {
+  char text[300] = {};
+  if (loaded) loaded->cudnnGetLastErrorString(text, sizeof text);
+  return text;
 }
 
 DnnSession::Descriptors::~Descriptors() {

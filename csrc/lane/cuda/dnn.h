@@ -17,6 +17,7 @@ constexpr int kDnnNotInitialized = 1001;
 constexpr int kDnnBadParam = 2000;
 
 struct DnnLibrary {
+  void (*cudnnGetLastErrorString)(char*, size_t);
   int (*cudnnCreate)(void**);
   int (*cudnnSetStream)(void*, void*);
   int (*cudnnBackendCreateDescriptor)(int, void**);
@@ -53,6 +54,9 @@ struct DnnLibrary {
 
 // The path counts the first time. Throws std::runtime_error.
 void load_dnn(const char* path);
+
+// What the last call that failed in this thread said of it.
+std::string dnn_error();
 
 class DnnSession {
  public:

@@ -93,12 +93,14 @@ def _load_libraries() -> None:
     """cuBLAS, cublasLt and cuDNN from the wheels beside PyTorch, or from the system."""
     _native.load_libraries(_path_of("cublas"), _path_of("cublasLt"))
     try:
+        _path_of("nvrtc")  # with which cuDNN compiles some of its kernels
         _native.load_dnn(_path_of("cudnn"))
     except (DynamicLibNotFoundError, RuntimeError) as error:
         log.warning("clients have no cuDNN: %s", str(error).splitlines()[0])
 
 
 def _path_of(library: str) -> str:
+    """Loads it, too."""
     path = load_nvidia_dynamic_lib(library).abs_path
     if path is None:
         raise RuntimeError(f"{library} is loaded from nowhere that can be named")

@@ -8,6 +8,7 @@ from typing import Any
 import msgpack
 from cuda.bindings import driver
 
+from mnemosyne import _native
 from mnemosyne.api import SPEC
 from mnemosyne.api.messages import MODULE_UNKNOWN
 from mnemosyne.server.devices.cuda import memory
@@ -191,14 +192,12 @@ def _destroy_dnn(s: CudaSession, handle: int) -> Outputs:
 
 def _dnn_heuristic(s: CudaSession, handle: int, stream: int, descriptor: list[Any]) -> Outputs:
     s.check_cudnn(handle, stream)
+    packed = msgpack.packb(descriptor)
 
-    def finish(answer: tuple[int, bytes]) -> tuple[Any, ...]:
-        status, configs = answer
-        _check_dnn(status)
+    def finish(configs: bytes) -> tuple[Any, ...]:
         return (msgpack.unpackb(configs),)
 
-    packed = msgpack.packb(descriptor)
-    return Deferred(lambda: s.executor.dnn_heuristic(handle, stream, packed), finish)
+    return Deferred(lambda: _ask_dnn(s.executor.dnn_heuristic, handle, stream, packed), finish)
 
 
 def _dnn_plan(
@@ -206,20 +205,21 @@ def _dnn_plan(
 ) -> Outputs:
     """Building a plan may compile code, which takes seconds."""
     s.check_cudnn(handle, stream)
+    packed = msgpack.packb(descriptor)
 
-    def finish(answer: tuple[int, int]) -> tuple[Any, ...]:
-        status, workspace = answer
-        _check_dnn(status)
+    def finish(workspace: int) -> tuple[Any, ...]:
         s.journal.put("cudnn_plan", number, [handle, stream, descriptor])
         return (workspace,)
 
-    packed = msgpack.packb(descriptor)
-    return Deferred(lambda: s.executor.dnn_plan(handle, stream, number, packed), finish)
+    return Deferred(lambda: _ask_dnn(s.executor.dnn_plan, handle, stream, number, packed), finish)
 
 
-def _check_dnn(status: int) -> None:
+def _ask_dnn(ask: Callable[..., tuple[int, Any]], *values: Any) -> Any:
+    """The answer besides its status. Raises LibraryError."""
+    status, answer = ask(*values)
     if status:
-        raise LibraryError(status)
+        raise LibraryError(status, _native.dnn_error().decode(errors="replace"))
+    return answer
 
 
 def _destroy_dnn_plan(s: CudaSession, number: int) -> Outputs:
