@@ -66,7 +66,12 @@ class Context:
 
 def attempt(name: str, look: Callable[[], Check]) -> Check:
     """A check that fails, and does not end its item, when a program does."""
+    return next(attempts(name, lambda: iter([look()])))
+
+
+def attempts(name: str, look: Callable[[], Iterator[Check]]) -> Iterator[Check]:
+    """The same for several, of which the last fails."""
     try:
-        return look()
+        yield from look()
     except (ProgramFailed, ServerFailed) as failure:
-        return Check(name, Verdict.FAIL, str(failure))
+        yield Check(name, Verdict.FAIL, str(failure))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
-from benchmarks.checks.context import CLIENTS, NO_GPU, Context
+from benchmarks.checks.context import CLIENTS, NO_GPU, Context, attempt, attempts
 from benchmarks.checks.results import Check, judged, skipped
 from benchmarks.checks.server import Server
 from mnemosyne.server.options import parse_size
@@ -27,9 +28,16 @@ def run(context: Context) -> Iterator[Check]:
             told = program.ask("tell", "total")
             yield check_information(told, program.ask(f"take {TAKEN}", "bytes"), quota)
             yield check_properties(context, told["properties"])
-            yield from check_exceeding(program.ask("exceed", "message"), quota)
-        yield check_cycles(context, server, "through the cache", context.scale.cycles // 10, {})
-        yield check_cycles(context, server, "without cache", context.scale.cycles, UNCACHED)
+            yield from attempts(
+                "beyond the quota",
+                lambda: check_exceeding(program.ask("exceed", "message"), quota),
+            )
+        for how, count, environment in (
+            ("through the cache", context.scale.cycles // 10, {}),
+            ("without cache", context.scale.cycles, UNCACHED),
+        ):
+            look = partial(check_cycles, context, server, how, count, environment)
+            yield attempt(f"allocate and free {how}", look)
 
 
 def check_information(told: dict[str, Any], taken: dict[str, Any], quota: int) -> Check:

@@ -39,7 +39,6 @@ class Program:
         self.name = name
         self.said: list[dict[str, Any]] = []  # all answers so far
         self.failed = False
-        self.started = time.monotonic()
         self._log = log.open("w")
         self._answers: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._process = subprocess.Popen(

@@ -35,7 +35,7 @@ def take(count: int) -> talk.Answer:
 
 
 def exceed() -> talk.Answer:
-    """Allocate until memory is over; what that raised, and whether the allocator recovers."""
+    """Allocate until memory is over; what that raised, and what can be had again afterwards."""
     size = torch.cuda.mem_get_info()[1] // 8
     kept = []
     try:
@@ -43,7 +43,7 @@ def exceed() -> talk.Answer:
             kept.append(torch.empty(size, dtype=torch.uint8, device="cuda"))
     except torch.cuda.OutOfMemoryError as error:
         message = str(error)
-    held = len(kept)
+    held = len(kept) - 1  # sums need memory as well
     kept.clear()
     torch.cuda.empty_cache()
     again = [torch.ones(size, dtype=torch.uint8, device="cuda") for _ in range(held)]
