@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from benchmarks.checks.context import CLIENTS, NO_GPU, Context, attempt
+from benchmarks.checks.context import CLIENTS, NO_GPU, Context, attempt, attempts
 from benchmarks.checks.programs import Program
 from benchmarks.checks.ratios import bandwidths
 from benchmarks.checks.results import Check, judged, skipped
@@ -27,7 +27,7 @@ def run(context: Context) -> Iterator[Check]:
             yield skipped(name, NO_GPU)
     with context.server("--clients", "2") as server:
         yield from check_copies(context, server, requests)
-        yield from check_bandwidths(context, server)
+        yield from attempts("bandwidth", lambda: check_bandwidths(context, server))
 
 
 def check_copies(context: Context, server: Server, requests: dict[str, str]) -> Iterator[Check]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from threading import Event, Thread
+from dataclasses import dataclass, replace
+from functools import partial
 
 from benchmarks.checks.context import CLIENTS, Context
 from benchmarks.checks.losses import judge
@@ -19,7 +20,7 @@ from benchmarks.checks.trainings import Training, training
 BACK_SECONDS = 2.0  # from the end of the work in flight until the memory is back
 PATIENCE = 20.0
 AHEAD = 4  # victims that load PyTorch while another one is killed
-STRETCH = 5  # steps of a neighbour between two looks at whether to go on
+STEPS = 10  # of a neighbour before the first kill
 
 
 @dataclass(frozen=True)
@@ -28,58 +29,35 @@ class Death:
     back: float  # seconds from their end until its memory was back
 
 
-class Neighbour:
-    """A training that goes on until it is told to stop."""
-
-    def __init__(self, program: Program) -> None:
-        self.program = program
-        self.failure: ProgramFailed | None = None
-        self._stop = Event()
-        self._thread = Thread(target=self._train, daemon=True)
-        self._thread.start()
-
-    def stop(self) -> list[float]:
-        """Its losses so far."""
-        self._stop.set()
-        self._thread.join()
-        if self.failure:
-            raise self.failure
-        return losses_of(self.program)
-
-    def _train(self) -> None:
-        try:
-            while not self._stop.is_set():
-                self.program.ask(f"steps {STRETCH}", "steps")
-        except ProgramFailed as failure:
-            self.failure = failure
-
-
 def run(context: Context) -> Iterator[Check]:
-    """Two neighbours train all the while; afterwards each trains as long alone."""
+    """Two neighbours train through every kill; afterwards each trains as long alone."""
     two = [
-        training(context, "encoder", "tiny", False, STRETCH, seed=1),
-        training(context, "decoder", "tiny", context.on_gpu, STRETCH, seed=2),
+        training(context, "encoder", "tiny", False, STEPS, seed=1),
+        training(context, "decoder", "tiny", context.on_gpu, STEPS, seed=2),
     ]
     with ExitStack() as stack:
         server = stack.enter_context(context.server("--clients", "4"))
-        programs = [stack.enter_context(one.start(context, server)) for one in two]
-        for program in programs:
-            program.ask(f"steps {STRETCH}", "steps")
+        neighbours = [stack.enter_context(one.start(context, server)) for one in two]
+        for neighbour in neighbours:
+            neighbour.ask(f"steps {STEPS}", "steps")
         before = used_on_gpu(context)
-        neighbours = [Neighbour(program) for program in programs]
-        deaths = list(kill_all(context, server))
+        deaths = list(kill_all(context, server, neighbours))
         grown = used_on_gpu(context) - before
         yield check_deaths(deaths, grown, context.scale.victim_bytes)
-        losses = [neighbour.stop() for neighbour in neighbours]
-    for one, found in zip(two, losses, strict=True):
-        yield check_neighbour(context, one, found)
+        losses = [losses_of(neighbour) for neighbour in neighbours]
+    with ThreadPoolExecutor(context.at_once) as pool:
+        yield from pool.map(partial(check_neighbour, context), two, losses)
 
 
-def kill_all(context: Context, server: Server) -> Iterator[Death]:
+def kill_all(context: Context, server: Server, neighbours: Sequence[Program]) -> Iterator[Death]:
     with victims(context, server) as ready:
         for victim in ready:
             victim.answer("ready")
+            for neighbour in neighbours:
+                neighbour.request(f"seconds {context.scale.chain_seconds}")
             yield kill(context, server, victim)
+            for neighbour in neighbours:
+                neighbour.answer("steps")
 
 
 def kill(context: Context, server: Server, victim: Program) -> Death:
@@ -123,10 +101,8 @@ def check_deaths(deaths: Sequence[Death], grown: int, victim_bytes: int) -> Chec
 
 
 def check_neighbour(context: Context, one: Training, losses: list[float]) -> Check:
-    with context.server("--clients", "1") as server, one.start(context, server) as program:
-        for _ in range(len(losses) // STRETCH):
-            program.ask(f"steps {STRETCH}", "steps")
-        alone = losses_of(program)
+    with context.server("--clients", "1") as server:
+        alone = replace(one, steps=len(losses)).losses(context, server)
     found = judge(losses, [alone])
     return judged(f"{one.name} beside kills", found.holds, found.figure)
 

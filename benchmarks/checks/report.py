@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from benchmarks.checks.results import Check, ItemResult, Verdict
@@ -40,7 +40,7 @@ def conclusion(results: Sequence[ItemResult]) -> str:
     return "; ".join(parts)
 
 
-def as_json(results: Sequence[ItemResult], settings: dict[str, object]) -> str:
+def as_json(results: Sequence[ItemResult], settings: Mapping[str, object]) -> str:
     items = [
         {
             "item": result.number,

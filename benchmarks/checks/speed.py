@@ -4,29 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from itertools import product
 
 from benchmarks.checks import mps
-from benchmarks.checks.context import CLIENTS, NO_GPU, Context
+from benchmarks.checks.context import CLIENTS, NO_GPU, Context, attempt, attempts
 from benchmarks.checks.programs import Program
 from benchmarks.checks.ratios import Ratio, bandwidths, rates, times
 from benchmarks.checks.results import Check, judged, skipped
 from benchmarks.checks.server import Server
 from benchmarks.checks.trainings import Training, training
-from benchmarks.checks.turns import compare, in_turns
+from benchmarks.checks.turns import compare, in_turns, timed
 
 SMALL = {"issue": "x.add_(1), issue", "item": "x.sum().item()", "sync": "sync of an idle stream"}
 COPIES = ("h2d_pinned", "d2h_pinned", "h2d_pageable", "d2h_pageable")
 KIND = "decoder"
 CLIENTS_AT_ONCE = 4
-STARTS = 3  # of a process, which takes seconds
+FIRST = "first kernel of a process, after import"
+STARTS = 3  # of such processes on each side
 
 
 def run(context: Context) -> Iterator[Check]:
-    yield from steps_alone(context)
-    yield from small_operations(context)
+    yield from attempts("steps alone", lambda: steps_alone(context))
+    yield from attempts("small operations", lambda: small_operations(context))
+    yield attempt(FIRST, lambda: judged(FIRST, True, times(first_kernels(context))))
     for size in context.scale.shared_sizes:
-        yield from four_at_once(context, size)
+        yield from attempts(f"four at once, {size}", partial(four_at_once, context, size))
 
 
 def steps_alone(context: Context) -> Iterator[Check]:
@@ -46,7 +49,8 @@ def steps_alone(context: Context) -> Iterator[Check]:
         for one, (native, ours) in zip(works, pairs, strict=True):
             ratio = in_turns(context.scale.rounds, step(native, window), step(ours, window))
             yield judged(f"step of {one.name}", True, times(ratio))
-            native.finish(), ours.finish()
+            native.finish()
+            ours.finish()
 
 
 def step(program: Program, window: int) -> Callable[[], float]:
@@ -57,10 +61,7 @@ def step(program: Program, window: int) -> Callable[[], float]:
 def small_operations(context: Context) -> Iterator[Check]:
     scale = context.scale
     with context.server("--clients", "2") as server, ExitStack() as stack:
-        native, ours = (
-            stack.enter_context(context.program(side, CLIENTS / "timing.py"))
-            for side in (None, server)
-        )
+        native, ours = (stack.enter_context(timing(context, side)) for side in (None, server))
         for request, name in SMALL.items():
             ratio = compare(scale.rounds, native, ours, request, scale.repeats)
             yield judged(name, True, times(ratio))
@@ -70,23 +71,31 @@ def small_operations(context: Context) -> Iterator[Check]:
                 yield judged(way, True, bandwidths(ratio, scale.bandwidth_bytes))
             else:
                 yield skipped(way, NO_GPU)
-        yield judged("start to first kernel, without import", True, times(starts(context, server)))
 
 
-def starts(context: Context, server: Server) -> Ratio:
-    return in_turns(
-        min(STARTS, context.scale.rounds),
-        lambda: start_once(context, None),
-        lambda: start_once(context, server),
-    )
+def first_kernels(context: Context) -> Ratio:
+    """Each by a process of its own; they import PyTorch side by side and wait."""
+    rounds = min(STARTS, context.scale.rounds)
+    with context.server("--clients", "2") as server, ExitStack() as stack:
+        native, ours = (
+            [stack.enter_context(timing(context, side)) for _ in range(rounds + 1)]
+            for side in (None, server)
+        )
+        for program in (*native, *ours):
+            program.answer("ready")
+        return in_turns(rounds, partial(first_kernel, native), partial(first_kernel, ours))
 
 
-def start_once(context: Context, server: Server | None) -> float:
-    """Seconds from the start of a process to the end of its first kernel, without the import."""
-    with context.program(server, CLIENTS / "first_kernel.py") as program:
-        answer = program.answer("first")
-        program.finish()
-    return float(answer["first"]) - program.started - float(answer["import_seconds"])
+def first_kernel(waiting: list[Program]) -> float:
+    """Seconds of one of them, which then ends."""
+    program = waiting.pop()
+    seconds = timed(program, "first", 64)()
+    program.finish()
+    return seconds
+
+
+def timing(context: Context, server: Server | None) -> Program:
+    return context.program(server, CLIENTS / "timing.py")
 
 
 def four_at_once(context: Context, size: str) -> Iterator[Check]:

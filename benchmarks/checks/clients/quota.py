@@ -46,8 +46,8 @@ def exceed() -> talk.Answer:
     held = len(kept) - 1  # sums need memory as well
     kept.clear()
     torch.cuda.empty_cache()
-    again = [torch.ones(size, dtype=torch.uint8, device="cuda") for _ in range(held)]
-    wrong = sum(int(one.sum() != size) for one in again)
+    again = [torch.ones(size // 8, dtype=torch.int64, device="cuda") for _ in range(held)]
+    wrong = sum(int(one.sum() != size // 8) for one in again)
     again.clear()
     torch.cuda.empty_cache()
     return {"message": message, "held": held, "wrong": wrong, **tell()}

@@ -24,6 +24,13 @@ def per_operation(operation: Callable[[], object], count: int) -> float:
     return time.perf_counter() - start
 
 
+def first(count: int) -> talk.Answer:
+    """The first operations of this process, there and back."""
+    start = time.perf_counter()
+    (torch.ones(count, device=device) * 2).sum().item()
+    return {"seconds": time.perf_counter() - start}
+
+
 def issue(count: int) -> talk.Answer:
     """``x.add_(1)`` on 64 floats, until the last call returns."""
     x = torch.zeros(64, device=device)
@@ -74,6 +81,7 @@ def transfer(target: Tensor, source: Tensor) -> talk.Answer:
 
 HOST: dict[tuple[int, bool], Tensor] = {}
 talk.serve({
+    "first": first,
     "issue": issue,
     "item": item,
     "sync": sync,
