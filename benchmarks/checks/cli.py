@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import tempfile
+from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -51,11 +52,13 @@ def main(
         fail("no GPU answers here; --device cpu tries the checks on the CPU device")
     build()
     context = make_context(device.value, scale, machine, fresh, log_dir)
-    results = run_items(items, context, limit)
+    settings = {"device": device.value, "scale": scale, "machine": machine.fields()}
+    results: list[ItemResult] = []
+    for result in run_items(items, context, limit):
+        results.append(result)
+        if json_file:
+            json_file.write_text(as_json(results, settings))
     print(f"\n{table(results)}\nlogs: {context.logs}", flush=True)
-    if json_file:
-        settings = {"device": device.value, "scale": scale, "machine": machine.fields()}
-        json_file.write_text(as_json(results, settings))
     raise typer.Exit(any(result.verdict is Verdict.FAIL for result in results))
 
 
@@ -77,21 +80,19 @@ def make_context(
     device: str, scale: str, machine: Machine, fresh: bool, log_dir: Path | None
 ) -> Context:
     logs = log_dir or Path(tempfile.mkdtemp(prefix="gpu-check-logs-"))
-    logs.mkdir(parents=True, exist_ok=True)
     words = machine.words(device)
     print(f"{words}; {device} device; {scale}", flush=True)
     cache = NativeCache(default_folder(), words, fresh)
     return Context(device, SCALES[scale], machine, cache, logs.resolve())
 
 
-def run_items(items: list[Item], context: Context, limit: float) -> list[ItemResult]:
-    """A line for each as soon as it is done; a signal ends with the one that runs."""
+def run_items(items: list[Item], context: Context, limit: float) -> Iterator[ItemResult]:
+    """Says a line for each as soon as it is done; SIGTERM ends the one that runs in order."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    results = []
     for item in items:
-        results.append(run_item(item, context, limit or item.seconds))
-        print(item_line(results[-1]), flush=True)
-    return results
+        result = run_item(item, context, limit or item.seconds)
+        print(item_line(result), flush=True)
+        yield result
 
 
 def fail(text: str) -> NoReturn:

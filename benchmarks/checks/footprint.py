@@ -37,9 +37,11 @@ def run(context: Context) -> Iterator[Check]:
             return
         yield check_memory(gpu.used() - idle, sum(reserved))
         found = gpu.compute_pids() - strangers
-        yield (
-            check_processes(found, server.worker_pids(), programs) if found else blind(context, gpu)
-        )
+        clients = {program.pid for program in programs}
+        if found:
+            yield check_processes(found, server.worker_pids(), clients)
+        else:
+            yield blind(context, gpu)
 
 
 def check_status(server: Server, programs: list[Program], reserved: list[int]) -> Check:
@@ -59,10 +61,10 @@ def check_memory(grown: int, reserved: int) -> Check:
     return judged("memory beyond tensors", beyond <= BEYOND_TENSORS, figure)
 
 
-def check_processes(found: set[int], workers: set[int], programs: list[Program]) -> Check:
+def check_processes(found: set[int], workers: set[int], clients: set[int]) -> Check:
     """In a container the driver may number processes as its host does; then they are counted."""
     name = "processes on the GPU"
-    if found & (workers | {program.pid for program in programs}):
+    if found & (workers | clients):
         others = found - workers
         return judged(name, not others, f"the worker, others: {sorted(others) or 'none'}")
     return judged(name, len(found) == 1, f"{len(found)}, numbered as outside this container")

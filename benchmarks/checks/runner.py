@@ -45,6 +45,8 @@ class Item:
 def run_item(item: Item, context: Context, seconds: float) -> ItemResult:
     """All checks that the item made within its time limit."""
     start = time.monotonic()
+    context = replace(context, logs=context.logs / item.name)
+    context.logs.mkdir(parents=True, exist_ok=True)
     receiver, sender = _processes.Pipe(duplex=False)
     process = _processes.Process(target=_work, args=(item, context, sender))
     process.start()
@@ -88,7 +90,7 @@ def _work(item: Item, context: Context, sender: Connection) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     signal.signal(signal.SIGTERM, _leave)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
-    with (context.logs / f"item-{item.name}.log").open("w", buffering=1) as log:
+    with (context.logs / "item.log").open("w", buffering=1) as log:
         sys.stdout = sys.stderr = log
         for check in _checks(item, context):
             print(check)

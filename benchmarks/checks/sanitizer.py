@@ -14,6 +14,7 @@ from benchmarks.checks.trainings import training
 
 TOOL = "compute-sanitizer"
 TOOLKITS = "/usr/local"
+LOGS = "memcheck-*.log"  # one for each process
 STEPS = 3
 PATIENCE = 240.0
 COPIED = 1 << 20
@@ -36,7 +37,9 @@ def run(context: Context) -> Iterator[Check]:
     if not context.on_gpu or tool is None:
         yield skipped(name, f"no {TOOL}" if context.on_gpu else NO_GPU)
         return
-    log = context.logs / "memcheck-%p.log"
+    for old in context.logs.glob(LOGS):
+        old.unlink()
+    log = context.logs / LOGS.replace("*", "%p")
     prefix = [tool, "--tool", "memcheck", "--target-processes", "all", "--log-file", str(log)]
     with context.server("--clients", "2", prefix=prefix) as server:
         one = training(context, "decoder", "tiny", True, STEPS)
@@ -44,7 +47,11 @@ def run(context: Context) -> Iterator[Check]:
             program.ask(f"steps {STEPS}", "steps", PATIENCE)
         with context.program(server, CLIENTS / "copying.py") as program:
             program.ask(f"copy {COPIED}", "ways", PATIENCE)
-    yield check_logs(name, sorted(context.logs.glob("memcheck-*.log")))
+        watched = all(is_watched(pid) for pid in server.worker_pids())
+    if watched:
+        yield check_logs(name, sorted(context.logs.glob(LOGS)))
+    else:
+        yield judged(name, False, f"{TOOL} did not follow into the worker")
 
 
 def find_tool() -> str | None:
@@ -52,6 +59,11 @@ def find_tool() -> str | None:
     found = shutil.which(TOOL)
     there = sorted(Path(TOOLKITS).glob(f"cuda*/bin/{TOOL}"))
     return found or (str(there[-1]) if there else None)
+
+
+def is_watched(pid: int) -> bool:
+    """Whether the tool's library is in the process."""
+    return "sanitizer" in Path(f"/proc/{pid}/maps").read_text()
 
 
 def check_logs(name: str, logs: Sequence[Path]) -> Check:

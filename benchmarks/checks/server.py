@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,13 +20,13 @@ from mnemosyne.server.admin import ask_status
 
 READY = "mnemosyne: ready"
 START_SECONDS = 120.0
-STOP_SECONDS = 20.0
+STOP_SECONDS = 30.0
 POLL_SECONDS = 0.01
 PID, USED = 1, 3  # columns of a session in the server's status
 
 
 class ServerFailed(Exception):
-    """The server did not start or did not stop in order; one line that says why."""
+    """The server did not start or does not answer; one line that says why."""
 
 
 @dataclass(frozen=True)
@@ -44,16 +43,17 @@ class Server:
 
     def used_bytes(self) -> dict[int, int]:
         """Device memory of every client, by its process id."""
-        sessions = ask_status(str(self.socket)).sessions
+        try:
+            sessions = ask_status(str(self.socket)).sessions
+        except OSError as error:
+            last = telling_line(self.log.read_text(errors="replace"))
+            raise ServerFailed(f"the server does not answer ({error}): {last}") from None
         return {int(session[PID]): int(session[USED]) for session in sessions}
 
-    def supervisor(self) -> psutil.Process:
-        return next(p for p in self._processes() if _runs(p, "mnemosyne.server"))
-
     def worker_pids(self) -> set[int]:
-        return {p.pid for p in self._processes() if _runs(p, "mnemosyne.server.worker")}
+        return {p.pid for p in self.processes() if _runs(p, "mnemosyne.server.worker")}
 
-    def _processes(self) -> list[psutil.Process]:
+    def processes(self) -> list[psutil.Process]:
         return [self.launcher, *self.launcher.children(recursive=True)]
 
 
@@ -90,15 +90,15 @@ def wait_until_ready(process: subprocess.Popen[bytes], log: Path) -> None:
 
 def stop(process: subprocess.Popen[bytes], server: Server) -> None:
     """In order if possible; whatever is left after a while is killed."""
-    everything = [] if process.poll() is not None else server._processes()
+    everything = [] if process.poll() is not None else server.processes()
     for one in everything:
         if _runs(one, "mnemosyne.server"):
-            one.send_signal(signal.SIGTERM)
+            one.terminate()
     try:
         process.wait(STOP_SECONDS)
     except subprocess.TimeoutExpired:
         for one in everything:
-            if one.is_running():
+            with suppress(psutil.NoSuchProcess):
                 one.kill()
         process.wait()
 

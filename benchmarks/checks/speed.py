@@ -12,6 +12,7 @@ from benchmarks.checks.context import CLIENTS, NO_GPU, Context, attempt, attempt
 from benchmarks.checks.programs import Program
 from benchmarks.checks.ratios import Ratio, bandwidths, rates, times
 from benchmarks.checks.results import Check, judged, skipped
+from benchmarks.checks.scale import Scale
 from benchmarks.checks.server import Server
 from benchmarks.checks.trainings import Training, training
 from benchmarks.checks.turns import compare, in_turns, timed
@@ -47,10 +48,16 @@ def steps_alone(context: Context) -> Iterator[Check]:
             for one in works
         ]
         for one, (native, ours) in zip(works, pairs, strict=True):
-            ratio = in_turns(context.scale.rounds, step(native, window), step(ours, window))
-            yield judged(f"step of {one.name}", True, times(ratio))
-            native.finish()
-            ours.finish()
+            name = f"step of {one.name}"
+            yield attempt(name, partial(step_of, name, context.scale, native, ours))
+
+
+def step_of(name: str, scale: Scale, native: Program, ours: Program) -> Check:
+    window = scale.window
+    ratio = in_turns(scale.rounds, step(native, window), step(ours, window))
+    native.finish()
+    ours.finish()
+    return judged(name, True, times(ratio))
 
 
 def step(program: Program, window: int) -> Callable[[], float]:
