@@ -1,0 +1,37 @@
+"""The items, in their order."""
+
+from __future__ import annotations
+
+from benchmarks.checks import (
+    copies,
+    exact,
+    faults,
+    footprint,
+    kills,
+    limits,
+    sanitizer,
+    speed,
+    together,
+)
+from benchmarks.checks.runner import Item
+
+ITEMS = (
+    Item(1, "exact", "every loss of demos and trainings as natively", 300, exact.run),
+    Item(2, "together", "four clients at once compute what they compute alone", 180, together.run),
+    Item(3, "footprint", "one process on the GPU, little memory beyond tensors", 90, footprint.run),
+    Item(4, "kills", "clients killed in mid-kernel: memory back, others exact", 240, kills.run),
+    Item(5, "faults", "a fault ends its client; others keep memory and go on", 180, faults.run),
+    Item(6, "limits", "quota, properties, out of memory, allocate and free", 120, limits.run),
+    Item(7, "copies", "copies of every size and way, and their bandwidth", 240, copies.run),
+    Item(8, "sanitizer", "compute-sanitizer finds nothing in the worker", 300, sanitizer.run),
+    Item(9, "speed", "times beside native ones, alone and four at once", 400, speed.run),
+)
+
+
+def choose(text: str) -> list[Item]:
+    """Items by numbers and names, such as ``1,3,speed``; all for nothing. Raises ValueError."""
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    known = {**{str(item.number): item for item in ITEMS}, **{item.name: item for item in ITEMS}}
+    if unknown := [word for word in words if word not in known]:
+        raise ValueError(f"no item {unknown[0]!r}; there are {', '.join(known)}")
+    return [item for item in ITEMS if {str(item.number), item.name} & set(words) or not words]
