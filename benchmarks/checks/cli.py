@@ -12,7 +12,6 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from benchmarks.checks.build import BuildFailed, build_if_stale
 from benchmarks.checks.cache import NativeCache, default_folder
 from benchmarks.checks.context import Context
 from benchmarks.checks.items import ITEMS, choose
@@ -50,7 +49,6 @@ def main(
     machine = this_machine()
     if device is Device.cuda and machine.gpu is None:
         fail("no GPU answers here; --device cpu tries the checks on the CPU device")
-    build()
     context = make_context(device.value, scale, machine, fresh, log_dir)
     settings = {"device": device.value, "scale": scale, "machine": machine.fields()}
     results: list[ItemResult] = []
@@ -66,13 +64,6 @@ def chosen_items(only: str) -> list[Item]:
     try:
         return choose(only)
     except ValueError as error:
-        fail(str(error))
-
-
-def build() -> None:
-    try:
-        build_if_stale()
-    except BuildFailed as error:
         fail(str(error))
 
 

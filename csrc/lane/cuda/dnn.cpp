@@ -77,23 +77,25 @@ struct Scratch {
 };
 using Scratches = std::vector<std::unique_ptr<Scratch>>;
 
-Scratches get_descriptors(void* from, int name, int type, int most) {
-  int64_t count = 0;
-  loaded->cudnnBackendGetAttribute(from, name, kDescriptorType, 0, &count, nullptr);
-  count = std::clamp<int64_t>(count, 0, most);
+// Up to `most` descriptors. Not every attribute tells how many it has before it is read.
+Scratches get_descriptors(void* from, int name, int type, int64_t most) {
   Scratches found;
   std::vector<void*> raw;
-  for (int64_t i = 0; i < count; ++i) {
+  for (int64_t i = 0; i < most; ++i) {
     found.push_back(std::make_unique<Scratch>(type));
     raw.push_back(found.back()->descriptor);
   }
-  int64_t got = 0;
-  if (count == 0 ||
-      loaded->cudnnBackendGetAttribute(from, name, kDescriptorType, count, &got, raw.data())) {
-    return {};
-  }
-  found.resize(std::min(got, count));
+  int64_t count = 0;
+  int status =
+      loaded->cudnnBackendGetAttribute(from, name, kDescriptorType, most, &count, raw.data());
+  found.resize(status ? 0 : std::clamp<int64_t>(count, 0, most));
   return found;
+}
+
+int64_t count_descriptors(void* from, int name, int64_t most) {
+  int64_t count = 0;
+  loaded->cudnnBackendGetAttribute(from, name, kDescriptorType, 0, &count, nullptr);
+  return std::clamp<int64_t>(count, 0, most);
 }
 
 // The elements' bytes; empty if it has none.
@@ -333,8 +335,8 @@ int DnnSession::heuristic(uint64_t number, void* stream, const List& descriptor,
   if (status) return status;
   std::vector<std::string> packed;
   size_t size = 0;
-  for (const auto& config :
-       get_descriptors(heuristic, kHeuristicResults, kEngineConfig, kMostConfigs)) {
+  int64_t count = count_descriptors(heuristic, kHeuristicResults, kMostConfigs);
+  for (const auto& config : get_descriptors(heuristic, kHeuristicResults, kEngineConfig, count)) {
     std::string one = pack_config(config->descriptor);
     if (size + one.size() > room) break;  // the best come first
     size += one.size();
