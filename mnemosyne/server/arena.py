@@ -1,7 +1,7 @@
 """Device memory of one session: allocations inside chunks inside its slot of the address space.
 
-How this works: memory comes in chunks, which double from 2 to 256 MiB with the number a session
-has; an allocation of BIG bytes or more gets a chunk of its own. A chunk that is wholly free again
+How this works: memory comes in chunks; an allocation of BIG bytes or more gets one of its own, the
+others share chunks that grow from 2 to 64 MiB with what the session has allocated in them. A chunk that is wholly free again
 is given back. Pure: the owner is told of chunks through ``Chunks`` and does the mapping.
 """
 
@@ -15,7 +15,7 @@ from mnemosyne.server.ranges import FreeRanges
 
 ALIGNMENT = 512
 MIN_CHUNK = 2 << 20
-MAX_CHUNK = 256 << 20
+MAX_CHUNK = 64 << 20
 BIG = 16 << 20
 
 
@@ -33,6 +33,7 @@ class Arena:
         self.base = base
         self.quota = quota
         self.used = 0
+        self._small = 0  # bytes of allocations that share chunks
         self._chunks = chunks
         self._slot = FreeRanges()  # of whole chunks
         self._slot.give(base, slot_bytes)
@@ -59,7 +60,7 @@ class Arena:
         if size is None:
             return False
         del self._starts[bisect_right(self._starts, pointer) - 1]
-        self.used -= size
+        self._count(size, -1)
         chunk = self._chunk_of(pointer)
         length = self._chunk_size[chunk]
         if self._free.give(pointer, size, chunk, chunk + length) == (chunk, length):
@@ -99,7 +100,8 @@ class Arena:
     def _take_new(self, size: int) -> int:
         length = _round_up(size, MIN_CHUNK)
         if size < BIG:
-            length = max(length, min(MIN_CHUNK << len(self._chunk_starts), MAX_CHUNK, self._room()))
+            doubled = _round_up(self._small, MIN_CHUNK)
+            length = max(length, min(doubled, MAX_CHUNK, self._room()))
         start = self._slot.take(length)
         if start is None:
             raise CallError(OUT_OF_MEMORY, self._refusal(size))
@@ -131,7 +133,12 @@ class Arena:
     def _note(self, pointer: int, size: int) -> None:
         self._size[pointer] = size
         insort(self._starts, pointer)
-        self.used += size
+        self._count(size, 1)
+
+    def _count(self, size: int, times: int) -> None:
+        self.used += times * size
+        if size < BIG:
+            self._small += times * size
 
     def _chunk_of(self, pointer: int) -> int:
         return self._chunk_starts[bisect_right(self._chunk_starts, pointer) - 1]
