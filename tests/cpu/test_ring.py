@@ -148,6 +148,9 @@ def test_a_late_error_is_kept_until_it_is_taken_and_the_first_one_wins(client: R
         ("occupancy", (99, 128, 0, 0), 98),
         ("cublasSgemm_v2", (99, 0, 0, 1, 1, 1, b"\0" * 4, 0, 1, 0, 1, b"\0" * 4, 0, 1), 1),
         ("lt_heuristic", ([12345, 0, []], *[[0, 4, 4, 4, []]] * 4, [], 1), 15),
+        ("cudnn_heuristic", (99, 0, [4, []]), 1001),
+        ("cudnn_execute", (99, 0, 1, [], 0), 1001),
+        ("cudnn_plan_destroy", (99,), 2000),
     ],
 )
 def test_refusals_carry_cudas_code_and_one_line(
