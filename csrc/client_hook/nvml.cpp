@@ -1,4 +1,6 @@
 // NVML as a program sees it through the proxy: one device, with the client's own quota of memory.
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstring>
 
@@ -122,6 +124,49 @@ MNEMOSYNE_API int nvmlDeviceGetMemoryInfo(void*, MemoryInfo* info) {
   if (attached()) cudaMemGetInfo(&free, &total);
   *info = {total, free, total - free};
   return kOk;
+}
+
+// nvml.h: nvmlProcessInfo_v1_t and, longer, nvmlProcessInfo_t.
+struct ProcessInfo {
+  unsigned pid;
+  unsigned long long used;
+};
+struct ProcessInfoV3 {
+  unsigned pid;
+  unsigned long long used;
+  unsigned gpu_instance, compute_instance;
+};
+
+namespace mnemosyne {
+namespace {
+
+// A client sees itself alone.
+template <typename Info>
+int list_processes(unsigned* count, Info* infos) {
+  if (!count) return kInvalidArgument;
+  if (!device()) return kUninitialized;
+  unsigned room = *count;
+  *count = attached() ? 1 : 0;
+  if (*count == 0) return kOk;
+  if (room == 0 || !infos) return kInsufficientSize;
+  size_t free = 0, total = 0;
+  cudaMemGetInfo(&free, &total);
+  infos[0] = Info{};
+  infos[0].pid = static_cast<unsigned>(getpid());
+  infos[0].used = total - free;
+  return kOk;
+}
+
+}  // namespace
+}  // namespace mnemosyne
+
+MNEMOSYNE_API int nvmlDeviceGetComputeRunningProcesses(void*, unsigned* count, ProcessInfo* infos) {
+  return list_processes(count, infos);
+}
+
+MNEMOSYNE_API int nvmlDeviceGetComputeRunningProcesses_v3(void*, unsigned* count,
+                                                          ProcessInfoV3* infos) {
+  return list_processes(count, infos);
 }
 
 MNEMOSYNE_API int nvmlSystemGetCudaDriverVersion_v2(int* version) {

@@ -33,6 +33,7 @@ BY_HAND = [
     ),
     *handwritten(
         "nvml", Mode.LOCAL, "tells of the one device this client sees",
+        "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetComputeRunningProcesses_v3",
         "nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2",
         "nvmlDeviceGetHandleByPciBusId_v2", "nvmlDeviceGetHandleByUUID",
         "nvmlDeviceGetMemoryInfo", "nvmlDeviceGetName", "nvmlDeviceGetUUID", "nvmlErrorString",
@@ -73,7 +74,6 @@ REFUSED = [
     ),
     *handwritten(
         "nvml", Mode.REFUSED, "tells of other processes or of the machine's wiring",
-        "nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetComputeRunningProcesses_v3",
         "nvmlDeviceGetGpuFabricInfoV", "nvmlDeviceGetNvLinkRemoteDeviceType",
         "nvmlDeviceGetNvLinkRemotePciInfo_v2",
     ),
