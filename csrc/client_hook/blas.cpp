@@ -6,13 +6,6 @@ namespace {
 
 HandleState* find(cublasHandle_t handle) { return blas_handles().find(handle); }
 
-template <typename T>
-void change(HandleState* state, T* setting, T value) {
-  if (*setting == value) return;
-  *setting = value;
-  state->blas.changed = true;
-}
-
 int dot(cublasHandle_t handle, int type, size_t size, int n, const void* x, int incx, const void* y,
         int incy, void* result) {
   Frame frame(Number::blas_dot, 8, Codes::kBlas);
@@ -42,10 +35,13 @@ int dot(cublasHandle_t handle, int type, size_t size, int n, const void* x, int 
 
 using namespace mnemosyne;
 
+// Takes the handle back to the library's own workspace, as the documentation of cuBLAS says.
 MNEMOSYNE_API cublasStatus_t cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream) {
   HandleState* state = find(handle);
   if (!state) return kBlasNotInitialized;
-  change(state, &state->blas.stream, stream);
+  state->blas.stream = stream;
+  state->blas.workspace = nullptr;
+  state->blas.workspace_bytes = 0;
   return kBlasSuccess;
 }
 
@@ -61,15 +57,15 @@ MNEMOSYNE_API cublasStatus_t cublasSetWorkspace_v2(cublasHandle_t handle, void* 
                                                    size_t bytes) {
   HandleState* state = find(handle);
   if (!state) return kBlasNotInitialized;
-  change(state, &state->blas.workspace, workspace);
-  change(state, &state->blas.workspace_bytes, bytes);
+  state->blas.workspace = workspace;
+  state->blas.workspace_bytes = bytes;
   return kBlasSuccess;
 }
 
 MNEMOSYNE_API cublasStatus_t cublasSetMathMode(cublasHandle_t handle, int mode) {
   HandleState* state = find(handle);
   if (!state) return kBlasNotInitialized;
-  change(state, &state->blas.math_mode, mode);
+  state->blas.math_mode = mode;
   return kBlasSuccess;
 }
 
@@ -84,7 +80,7 @@ MNEMOSYNE_API cublasStatus_t cublasGetMathMode(cublasHandle_t handle, int* mode)
 MNEMOSYNE_API cublasStatus_t cublasSetPointerMode_v2(cublasHandle_t handle, int mode) {
   HandleState* state = find(handle);
   if (!state) return kBlasNotInitialized;
-  change(state, &state->blas.pointer_mode, mode);
+  state->blas.pointer_mode = mode;
   return kBlasSuccess;
 }
 
@@ -96,9 +92,12 @@ MNEMOSYNE_API cublasStatus_t cublasGetPointerMode_v2(cublasHandle_t handle, int*
   return kBlasSuccess;
 }
 
-// How many multiprocessors a product may use is a hint.
-MNEMOSYNE_API cublasStatus_t cublasSetSmCountTarget(cublasHandle_t handle, int) {
-  return find(handle) ? kBlasSuccess : kBlasNotInitialized;
+MNEMOSYNE_API cublasStatus_t cublasSetSmCountTarget(cublasHandle_t handle, int count) {
+  HandleState* state = find(handle);
+  if (!state) return kBlasNotInitialized;
+  if (count < 0) return kBlasInvalidValue;
+  state->blas.sm_count = count;
+  return kBlasSuccess;
 }
 
 enum DataType { kReal32 = 0, kReal64 = 1 };  // cudaDataType

@@ -2,10 +2,10 @@
 // content.
 #include <map>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "frame.h"
+#include "structs.h"
 #include "tables.h"
 
 namespace mnemosyne {
@@ -33,17 +33,6 @@ struct Preference {
 constexpr int kPointerMode = 2;  // CUBLASLT_MATMUL_DESC_POINTER_MODE
 constexpr int kBiasPointer = 8;  // CUBLASLT_MATMUL_DESC_BIAS_POINTER
 constexpr int kAuxPointer = 11;  // CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER
-
-struct AlgorithmData {
-  uint64_t data[8];
-};
-struct HeuristicResult {
-  AlgorithmData algorithm;
-  size_t workspace;
-  int state;
-  float waves;
-  int reserved[4];
-};
 
 int set(Attributes* attributes, int id, const void* value, size_t size) {
   if (!value) return kBlasInvalidValue;
@@ -120,37 +109,63 @@ size_t scalar_size(int type) {
   }
 }
 
+// cublasLt.h: cublasLtPointerMode_t.
+enum class Place { kHost, kDevice, kZero };
+struct Places {
+  Place alpha, beta;
+};
+constexpr Places kPlaces[] = {
+    {Place::kHost, Place::kHost},      // HOST
+    {Place::kDevice, Place::kDevice},  // DEVICE
+    {Place::kDevice, Place::kDevice},  // DEVICE_VECTOR
+    {Place::kDevice, Place::kZero},    // ALPHA_DEVICE_VECTOR_BETA_ZERO
+    {Place::kDevice, Place::kHost},    // ALPHA_DEVICE_VECTOR_BETA_HOST
+};
+
+// Null for a mode that the header does not know.
+const Places* places_of(const MatmulDesc& d) {
+  int32_t mode = 0;
+  auto found = d.attributes.find(kPointerMode);
+  if (found != d.attributes.end() && found->second.size() == sizeof mode) {
+    memcpy(&mode, found->second.data(), sizeof mode);
+  }
+  bool known = mode >= 0 && mode < static_cast<int>(sizeof kPlaces / sizeof *kPlaces);
+  return known ? &kPlaces[mode] : nullptr;
+}
+
 // Host scalars travel as bytes, device scalars as addresses.
-void put_scalar(Frame* frame, const MatmulDesc& d, const void* p) {
-  auto mode = d.attributes.find(kPointerMode);
-  bool on_device = mode != d.attributes.end() && !mode->second.empty() && mode->second[0] != 0;
-  size_t size = scalar_size(d.scale_type);
-  if (on_device) return frame->pointer(p);
+void put_scalar(Frame* frame, Place place, int type, const void* p) {
+  static constexpr char kZeros[16] = {};
+  if (place == Place::kDevice) return frame->pointer(p);
+  size_t size = scalar_size(type);
+  if (place == Place::kZero) p = kZeros;
   if (!p || !size) frame->refuse(kNotSupported);
   frame->bytes(p && size ? p : "", p ? size : 0);
 }
 
-bool read_results(Reply* reply, std::vector<HeuristicResult>* results) {
+bool read_results(Reply* reply, std::vector<cublasLtMatmulHeuristicResult_t>* results) {
   Unpacker& u = reply->values();
   for (uint32_t n = u.array(); n && u.ok(); --n) {
     u.array();
-    HeuristicResult result{};
+    cublasLtMatmulHeuristicResult_t result{};
     size_t size;
     const char* algorithm = u.bytes(&size);
-    if (!algorithm || size != sizeof result.algorithm) return false;
-    memcpy(&result.algorithm, algorithm, size);
-    result.workspace = u.integer();
-    result.waves = static_cast<float>(u.real());
+    if (!algorithm || size != sizeof result.algo) return false;
+    memcpy(&result.algo, algorithm, size);
+    result.workspaceSize = u.integer();
+    result.wavesCount = static_cast<float>(u.real());
     results->push_back(result);
   }
   return u.ok();
 }
 
-int ask(const std::string& content, int requested, std::vector<HeuristicResult>* results) {
-  static auto* known = new std::unordered_map<std::string, std::vector<HeuristicResult>>;
+int ask(const std::string& content, int requested,
+        std::vector<cublasLtMatmulHeuristicResult_t>* results) {
+  static auto* known =
+      new std::map<std::pair<int, std::string>, std::vector<cublasLtMatmulHeuristicResult_t>>;
   {
     std::lock_guard<std::mutex> lock(tables_mutex());
-    auto found = known->find(content);
+    auto found = known->find({requested, content});
     if (found != known->end()) return *results = found->second, kBlasSuccess;
   }
   Frame frame(Number::lt_heuristic, 7, Codes::kBlas);
@@ -160,7 +175,7 @@ int ask(const std::string& content, int requested, std::vector<HeuristicResult>*
   if (int code = frame.call(&reply)) return code;
   if (!read_results(&reply, results)) return kBlasInternalError;
   std::lock_guard<std::mutex> lock(tables_mutex());
-  (*known)[content] = *results;
+  (*known)[{requested, content}] = *results;
   return kBlasSuccess;
 }
 
@@ -232,11 +247,9 @@ MNEMOSYNE_API cublasStatus_t cublasLtMatmulPreferenceSetAttribute(void* preferen
   return set(&static_cast<Preference*>(preference)->attributes, id, value, size);
 }
 
-MNEMOSYNE_API cublasStatus_t cublasLtMatmulAlgoGetHeuristic(void*, const void* desc, const void* a,
-                                                            const void* b, const void* c,
-                                                            const void* d, const void* preference,
-                                                            int requested, HeuristicResult* results,
-                                                            int* count) {
+MNEMOSYNE_API cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
+    void*, const void* desc, const void* a, const void* b, const void* c, const void* d,
+    const void* preference, int requested, cublasLtMatmulHeuristicResult_t* results, int* count) {
   if (!desc || !a || !b || !c || !d || !preference || !results || !count || requested < 1) {
     return kBlasInvalidValue;
   }
@@ -245,9 +258,9 @@ MNEMOSYNE_API cublasStatus_t cublasLtMatmulAlgoGetHeuristic(void*, const void* d
   for (const void* layout : {a, b, c, d})
     content += pack(*static_cast<const MatrixLayout*>(layout));
   content += pack(*static_cast<const Preference*>(preference));
-  std::vector<HeuristicResult> known;
+  std::vector<cublasLtMatmulHeuristicResult_t> known;
   if (int code = ask(content, requested, &known)) return code;
-  for (const HeuristicResult& result : known) {
+  for (const cublasLtMatmulHeuristicResult_t& result : known) {
     if (*count < requested) results[(*count)++] = result;
   }
   return *count ? kBlasSuccess : kBlasNotSupported;
@@ -262,20 +275,22 @@ MNEMOSYNE_API cublasStatus_t cublasLtMatmul(void*, const void* desc, const void*
   if (!desc || !layout_a || !layout_b || !layout_c || !layout_d) return kBlasInvalidValue;
   const MatmulDesc& description = *static_cast<const MatmulDesc*>(desc);
   auto layout = [](const void* p) { return pack(*static_cast<const MatrixLayout*>(p)); };
+  const Places* places = places_of(description);
+  if (!places) return kBlasInvalidValue;
   Frame frame(Number::lt_matmul, 15, Codes::kBlas);
   frame.stream(stream);
   frame.packed(pack(description), pack(content_of(description)));
-  put_scalar(&frame, description, alpha);
+  put_scalar(&frame, places->alpha, description.scale_type, alpha);
   frame.pointer(a);
   frame.packed(layout(layout_a));
   frame.pointer(b);
   frame.packed(layout(layout_b));
-  put_scalar(&frame, description, beta);
+  put_scalar(&frame, places->beta, description.scale_type, beta);
   frame.pointer(c);
   frame.packed(layout(layout_c));
   frame.pointer(d);
   frame.packed(layout(layout_d));
-  frame.bytes(algorithm ? algorithm : "", algorithm ? sizeof(AlgorithmData) : 0);
+  frame.bytes(algorithm ? algorithm : "", algorithm ? sizeof(cublasLtMatmulAlgo_t) : 0);
   frame.pointer(workspace);
   frame.unsigned_integer(workspace_bytes);
   return frame.once();

@@ -1,6 +1,5 @@
 #include "connect.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -14,6 +13,7 @@
 
 #include "../common/msgpack.h"
 #include "../generated/numbers.h"
+#include "dl.h"
 
 namespace mnemosyne {
 namespace {
@@ -39,26 +39,38 @@ std::string program_name() {
   return name;
 }
 
-struct Library {
-  const char* name;
-  const char* version_function;  // size_t (*)(), answers without a device
-};
-constexpr Library kLibraries[] = {{"cudnn", "cudnnGetVersion"}, {"cublasLt", "cublasLtGetVersion"}};
+// The version that the library itself tells, without a device; 0 when the program has not loaded
+// it.
+size_t version_of(const char* library, const char* function) {
+  using Version = size_t (*)();
+  auto ask = reinterpret_cast<Version>(native_function(library, function));
+  return ask ? ask() : 0;
+}
+
+size_t runtime_version() {
+  using Ask = int (*)(int*);
+  auto ask = reinterpret_cast<Ask>(native_function("libcudart.so", "cudaRuntimeGetVersion"));
+  int version = 0;
+  return ask && ask(&version) == kSuccess ? version : 0;
+}
 
 void pack_libraries(Packer* p) {
-  using Version = size_t (*)();
-  Version versions[2];
-  uint32_t found = 0;
-  for (int i = 0; i < 2; ++i) {
-    versions[i] = reinterpret_cast<Version>(dlsym(RTLD_DEFAULT, kLibraries[i].version_function));
-    found += versions[i] != nullptr;
-  }
-  p->array(found);
-  for (int i = 0; i < 2; ++i) {
-    if (!versions[i]) continue;
+  const struct {
+    const char* name;
+    size_t version;
+  } libraries[] = {
+      {"cudart", runtime_version()},
+      {"cublasLt", version_of("libcublasLt.so", "cublasLtGetVersion")},
+      {"cudnn", version_of("libcudnn.so", "cudnnGetVersion")},
+  };
+  uint32_t loaded = 0;
+  for (const auto& library : libraries) loaded += library.version != 0;
+  p->array(loaded);
+  for (const auto& library : libraries) {
+    if (!library.version) continue;
     p->array(2);
-    p->text(kLibraries[i].name);
-    p->unsigned_integer(versions[i]());
+    p->text(library.name);
+    p->unsigned_integer(library.version);
   }
 }
 

@@ -1,9 +1,8 @@
 // What the device is, and which one is current: answered from the description the server gave.
-#include <dlfcn.h>
-
 #include <cstdio>
 #include <cstring>
 
+#include "dl.h"
 #include "errors.h"
 #include "session.h"
 
@@ -140,7 +139,7 @@ MNEMOSYNE_API cudaError_t cudaDriverGetVersion(int* version) {
 MNEMOSYNE_API cudaError_t cudaRuntimeGetVersion(int* version) {
   if (!version) return report(kInvalidValue);
   using Own = cudaError_t (*)(int*);
-  auto own = reinterpret_cast<Own>(dlsym(RTLD_NEXT, "cudaRuntimeGetVersion"));
+  auto own = reinterpret_cast<Own>(native_function("libcudart.so", "cudaRuntimeGetVersion"));
   if (own) return own(version);
   *version = device() ? device()->cuda : 0;
   return kSuccess;

@@ -3,9 +3,17 @@
 // dlopen("libcuda.so.1") finds this library by its SONAME anyway; other spellings and absolute
 // paths would reach the real thing. Everything else is passed on by a tail call, because what
 // dlopen does depends on its caller (RUNPATH).
+//
+// So dlsym on such a handle finds what this library exports: calls that are offered, calls that
+// refuse, and those that only the real library can answer, which are passed on (native_function).
+// What no list of this project's names is not found, as in a library that lacks it.
+#include "dl.h"
+
 #include <dlfcn.h>
+#include <link.h>
 
 #include <cstring>
+#include <string>
 
 #include "session.h"
 
@@ -23,12 +31,15 @@ constexpr Library kLibraries[] = {
     {"libcusparseLt.so", true}, {"libnccl.so", true},
 };
 
+bool is_file_of(const char* library, const char* file) {
+  const char* slash = strrchr(file, '/');
+  return strncmp(slash ? slash + 1 : file, library, strlen(library)) == 0;
+}
+
 const Library* ours(const char* file) {
   if (!file) return nullptr;
-  const char* slash = strrchr(file, '/');
-  const char* base = slash ? slash + 1 : file;
   for (const Library& library : kLibraries) {
-    if (strncmp(base, library.prefix, strlen(library.prefix)) == 0) return &library;
+    if (is_file_of(library.prefix, file)) return &library;
   }
   return nullptr;
 }
@@ -56,7 +67,28 @@ __attribute__((noinline)) void* open_library(const Library* library, const char*
                  : open_self(flags);
 }
 
+struct Search {
+  const char* library;
+  std::string path;
+};
+
+// dl_iterate_phdr callback.
+int look_at(dl_phdr_info* info, size_t, void* data) {
+  auto* search = static_cast<Search*>(data);
+  if (!is_file_of(search->library, info->dlpi_name)) return 0;
+  search->path = info->dlpi_name;
+  return 1;
+}
+
 }  // namespace
+
+void* native_function(const char* library, const char* name) {
+  Search search{library, {}};
+  if (!dl_iterate_phdr(look_at, &search)) return nullptr;
+  void* handle = real_dlopen()(search.path.c_str(), RTLD_LAZY | RTLD_NOLOAD);  // kept, as natively
+  return handle ? dlsym(handle, name) : nullptr;
+}
+
 }  // namespace mnemosyne
 
 MNEMOSYNE_API void* dlopen(const char* file, int flags) {

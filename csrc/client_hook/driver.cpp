@@ -6,6 +6,7 @@
 #include "errors.h"
 #include "exports.h"
 #include "session.h"
+#include "structs.h"
 
 using namespace mnemosyne;
 
@@ -85,7 +86,9 @@ MNEMOSYNE_API int cuDeviceGetUuid_v2(char* uuid, int ordinal) {
 MNEMOSYNE_API int cuDeviceTotalMem_v2(size_t* bytes, int ordinal) {
   if (!bytes) return kInvalidValue;
   if (!device()) return why_not();
-  *bytes = device()->quota;
+  cudaDeviceProp properties{};
+  memcpy(&properties, device()->properties.data(), sizeof properties);
+  *bytes = properties.totalGlobalMem;
   return ordinal == 0 ? kSuccess : kInvalidDevice;
 }
 

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "../generated/export_table.h"
+#include "dl.h"
 #include "errors.h"
 
 namespace mnemosyne {
@@ -27,6 +28,13 @@ int refuse(int code, const char* name, const char* reason, bool* said) {
 int refuse_runtime(int code, const char* name, const char* reason, bool* said) {
   say_once(said, "%s is not supported: %s", name, reason);
   return report(code, "mnemosyne: %s is not supported: %s", name, reason);
+}
+
+uint64_t pass_on(std::atomic<void*>* known, const char* library, const char* name, uint64_t a,
+                 uint64_t b) {
+  void* function = known->load(std::memory_order_relaxed);
+  if (!function) known->store(function = native_function(library, name), std::memory_order_relaxed);
+  return function ? reinterpret_cast<uint64_t (*)(uint64_t, uint64_t)>(function)(a, b) : 0;
 }
 
 }  // namespace mnemosyne

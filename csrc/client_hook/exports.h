@@ -1,6 +1,9 @@
 // Every function this library exports, by name; generated from the specification.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
+
 namespace mnemosyne {
 
 struct Export {
@@ -15,5 +18,10 @@ void* find_export(const char* name);
 // the runtime also becomes the thread's last error.
 int refuse(int code, const char* name, const char* reason, bool* said);
 int refuse_runtime(int code, const char* name, const char* reason, bool* said);
+
+// Calls the library's own function, which the program has loaded (see dl.h). `known` keeps it. It
+// has two parameters at most, none a floating point number; 0 when there is no such library.
+uint64_t pass_on(std::atomic<void*>* known, const char* library, const char* name, uint64_t a,
+                 uint64_t b);
 
 }  // namespace mnemosyne

@@ -91,19 +91,20 @@ void Frame::blas(cublasHandle_t handle) {
   if (!blas_) return refuse(kInvalidResourceHandle);
   stream_ = find_stream(blas_->blas.stream);
   mix(blas_->blas.math_mode);
-  if (!blas_->blas.changed) return;
-  auto& settings = blas_->blas;
-  Frame configure(Number::blas_configure, 6, codes_);
+  if (blas_->blas == blas_->blas_sent) return;
+  BlasSettings settings = blas_->blas;
+  Frame configure(Number::blas_configure, 7, codes_);
   configure.packer_.unsigned_integer(number_of(handle));
   configure.packer_.unsigned_integer(number_of_stream(settings.stream));
   configure.integer(settings.math_mode);
   configure.integer(settings.pointer_mode);
   configure.pointer(settings.workspace);
   configure.unsigned_integer(settings.workspace_bytes);
+  configure.integer(settings.sm_count);
   if (!stream_) configure.refuse(kInvalidResourceHandle);
   int code = configure.post();
   if (code) return refuse(code);
-  settings.changed = false;
+  blas_->blas_sent = settings;
 }
 
 void Frame::cudnn(cudnnHandle_t handle) {
@@ -156,13 +157,18 @@ int Frame::code_of(int cuda_error) const {
 Session* Frame::ready(int* code) {
   Session* s = refused_ ? nullptr : session();
   if (s) return s;
-  *code = code_of(refused_ ? report(refused_) : why_not());
-  if (created_in_) created_in_->remove(created_);
+  *code = undone(refused_ ? report(refused_) : why_not());
   return nullptr;
 }
 
+// Nothing has taken effect, so what the frame was to create does not exist.
+int Frame::undone(int cuda_error) {
+  if (created_in_) created_in_->remove(created_);
+  return code_of(cuda_error);
+}
+
 int Frame::sent(int code) {
-  if (position_ == 0) return code_of(why_not());
+  if (position_ == 0) return undone(why_not());
   if (stream_) stream_->used_by(position_);
   return code;
 }
@@ -185,7 +191,7 @@ int Frame::begin() {
   Session* s = ready(&code);
   if (!s) return code;
   slot_ = acquire_reply_slot(s);
-  if (slot_ < 0) return code_of(why_not());
+  if (slot_ < 0) return undone(why_not());
   position_ = send_frame(s, packer_.data(), packer_.size(), slot_);
   return sent(kSuccess);
 }
@@ -212,7 +218,7 @@ int Frame::end(Reply* reply) {
     reply->read(from.data, from.size <= kReplyBytes ? from.size : 0);
   }
   if (s) release_reply_slot(s, slot);
-  if (!answered) return code_of(why_not());
+  if (!answered) return undone(why_not());
   Unpacker& values = reply->values();
   uint32_t count = values.array();
   code = static_cast<int>(values.integer());

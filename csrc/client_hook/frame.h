@@ -75,6 +75,7 @@ class Frame {
   Session* ready(int* code);
   int code_of(int cuda_error) const;
   int sent(int code);
+  int undone(int cuda_error);
   void mix(uint64_t v) { content_ = (content_ ^ v) * 0x9e3779b97f4a7c15 ^ content_ >> 29; }
 
   Packer packer_;

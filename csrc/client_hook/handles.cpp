@@ -15,7 +15,7 @@ void* Handles::add(unsigned flags, int priority) {
     state = spare_.back();
     spare_.pop_back();
     state->last = 0;
-    state->blas = {};
+    state->blas = state->blas_sent = {};
     state->cudnn_stream = nullptr;
   }
   state->flags = flags;

@@ -9,20 +9,28 @@
 
 namespace mnemosyne {
 
+// A cuBLAS handle's settings, as cublasCreate leaves them.
+struct BlasSettings {
+  void* stream = nullptr;
+  void* workspace = nullptr;  // null: the library's own
+  size_t workspace_bytes = 0;
+  int math_mode = 0;
+  int pointer_mode = 0;
+  int sm_count = 0;  // 0: the library's own choice
+
+  bool operator==(const BlasSettings& o) const {
+    return stream == o.stream && workspace == o.workspace && workspace_bytes == o.workspace_bytes &&
+           math_mode == o.math_mode && pointer_mode == o.pointer_mode && sm_count == o.sm_count;
+  }
+};
+
 struct HandleState {
   unsigned flags = 0;
   int priority = 0;
   // Position of the last frame that used (stream) or recorded (event) it.
   std::atomic<uint64_t> last{0};
-  // cuBLAS handles only.
-  struct {
-    void* stream = nullptr;
-    void* workspace = nullptr;
-    size_t workspace_bytes = 0;
-    int math_mode = 0;
-    int pointer_mode = 0;
-    bool changed = false;
-  } blas;
+  // cuBLAS handles only: as the program set them, and as the server knows them.
+  BlasSettings blas, blas_sent;
   void* cudnn_stream = nullptr;  // cuDNN handles only
 
   // Two threads may use a stream at once, and say so in the other order.

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "frame.h"
+#include "structs.h"
 #include "tables.h"
 
 namespace mnemosyne {
@@ -119,20 +120,6 @@ int finish(Frame* frame) {
   return frame->call(&reply);
 }
 
-// cuda_runtime_api.h: cudaLaunchAttribute and cudaLaunchConfig_t.
-struct LaunchAttribute {
-  int id;
-  int pad;
-  char value[64];
-};
-struct LaunchConfig {
-  dim3 grid, block;
-  size_t shared;
-  cudaStream_t stream;
-  const LaunchAttribute* attributes;
-  unsigned count;
-};
-
 KernelInfo* checked(Kernel* kernel, const Configuration& c, void** args, int* code) {
   KernelInfo* info = resolve(kernel, code);
   if (!info) return nullptr;
@@ -149,19 +136,19 @@ int launch(Kernel* kernel, const Configuration& c, void** args) {
   return finish(&frame);
 }
 
-int launch_with(Kernel* kernel, const LaunchConfig& config, void** args) {
-  Configuration c{config.grid, config.block, config.shared, config.stream};
-  if (config.count == 0) return launch(kernel, c, args);
+int launch_with(Kernel* kernel, const cudaLaunchConfig_t& config, void** args) {
+  Configuration c{config.gridDim, config.blockDim, config.dynamicSmemBytes, config.stream};
+  if (config.numAttrs == 0) return launch(kernel, c, args);
   int code = kSuccess;
   KernelInfo* info = checked(kernel, c, args, &code);
   if (!info) return report(code);
   Frame frame(Number::launch_ex, 11);
   put_launch(&frame, *info, c, args);
-  frame.array(config.count);
-  for (unsigned i = 0; i < config.count; ++i) {
+  frame.array(config.numAttrs);
+  for (unsigned i = 0; i < config.numAttrs; ++i) {
     frame.array(2);
-    frame.integer(config.attributes[i].id);
-    frame.bytes(config.attributes[i].value, sizeof config.attributes[i].value);
+    frame.integer(config.attrs[i].id);
+    frame.bytes(config.attrs[i].val, sizeof config.attrs[i].val);
   }
   return finish(&frame);
 }
@@ -172,15 +159,6 @@ KernelInfo* info_of(const void* function, int* code) {
   *code = report(kInvalidDeviceFunction);
   return nullptr;
 }
-
-// driver_types.h: cudaFuncAttributes.
-struct FuncAttributes {
-  size_t shared, constant, local;
-  int max_threads, registers, ptx, binary, cache_ca, max_dynamic_shared, carveout;
-  int cluster_dim_must_be_set, cluster_width, cluster_height, cluster_depth, cluster_policy;
-  int non_portable_cluster;
-  int reserved[16];
-};
 
 enum FuncAttribute { kMaxDynamicSharedAttribute = 8, kCarveoutAttribute = 9 };
 
@@ -294,7 +272,7 @@ MNEMOSYNE_API cudaError_t cudaLaunchKernelExC(const void* config, const void* fu
   if (!config) return report(kInvalidValue);
   Kernel* kernel = find_kernel(function);
   if (!kernel) return report(kInvalidDeviceFunction);
-  return launch_with(kernel, *static_cast<const LaunchConfig*>(config), args);
+  return launch_with(kernel, *static_cast<const cudaLaunchConfig_t*>(config), args);
 }
 
 MNEMOSYNE_API cudaError_t cudaLaunchCooperativeKernel(const void* function, dim3 grid, dim3 block,
@@ -302,10 +280,10 @@ MNEMOSYNE_API cudaError_t cudaLaunchCooperativeKernel(const void* function, dim3
                                                       cudaStream_t stream) {
   Kernel* kernel = find_kernel(function);
   if (!kernel) return report(kInvalidDeviceFunction);
-  LaunchAttribute cooperative{};
+  cudaLaunchAttribute cooperative{};
   cooperative.id = 2;  // cudaLaunchAttributeCooperative
-  cooperative.value[0] = 1;
-  LaunchConfig config{grid, block, shared, stream, &cooperative, 1};
+  cooperative.val[0] = 1;
+  cudaLaunchConfig_t config{grid, block, shared, stream, &cooperative, 1};
   return launch_with(kernel, config, args);
 }
 
@@ -315,16 +293,16 @@ MNEMOSYNE_API cudaError_t cudaFuncGetAttributes(void* attributes, const void* fu
   KernelInfo* info = info_of(function, &code);
   if (!info) return code;
   const int64_t* a = info->attributes;
-  FuncAttributes f{};
-  f.shared = a[KernelInfo::kShared];
-  f.constant = a[KernelInfo::kConst];
-  f.local = a[KernelInfo::kLocal];
-  f.max_threads = static_cast<int>(a[KernelInfo::kMaxThreads]);
-  f.registers = static_cast<int>(a[KernelInfo::kRegisters]);
-  f.ptx = static_cast<int>(a[KernelInfo::kPtx]);
-  f.binary = static_cast<int>(a[KernelInfo::kBinary]);
-  f.max_dynamic_shared = static_cast<int>(a[KernelInfo::kMaxDynamicShared]);
-  f.carveout = static_cast<int>(info->carveout);
+  cudaFuncAttributes f{};
+  f.sharedSizeBytes = a[KernelInfo::kShared];
+  f.constSizeBytes = a[KernelInfo::kConst];
+  f.localSizeBytes = a[KernelInfo::kLocal];
+  f.maxThreadsPerBlock = static_cast<int>(a[KernelInfo::kMaxThreads]);
+  f.numRegs = static_cast<int>(a[KernelInfo::kRegisters]);
+  f.ptxVersion = static_cast<int>(a[KernelInfo::kPtx]);
+  f.binaryVersion = static_cast<int>(a[KernelInfo::kBinary]);
+  f.maxDynamicSharedSizeBytes = static_cast<int>(a[KernelInfo::kMaxDynamicShared]);
+  f.preferredShmemCarveout = static_cast<int>(info->carveout);
   memcpy(attributes, &f, sizeof f);
   return kSuccess;
 }

@@ -1,6 +1,7 @@
 #include "memory.h"
 
 #include "frame.h"
+#include "structs.h"
 #include "tables.h"
 
 namespace mnemosyne {
@@ -80,15 +81,8 @@ int release_host(void* p) {
 }
 
 enum MemoryType { kUnregistered, kHost, kDevice };
-// driver_types.h: cudaPointerAttributes.
-struct PointerAttributes {
-  int type;
-  int device;
-  void* device_pointer;
-  void* host_pointer;
-};
 
-PointerAttributes describe(const void* p) {
+cudaPointerAttributes describe(const void* p) {
   const void* start;
   size_t size;
   void* at = const_cast<void*>(p);
@@ -152,7 +146,7 @@ MNEMOSYNE_API cudaError_t cudaHostUnregister(void* p) {
 
 MNEMOSYNE_API cudaError_t cudaHostGetDevicePointer(void** device, void* host, unsigned) {
   if (!device) return report(kInvalidValue);
-  *device = describe(host).device_pointer;
+  *device = describe(host).devicePointer;
   return *device ? kSuccess : report(kInvalidValue);
 }
 
@@ -166,7 +160,7 @@ MNEMOSYNE_API cudaError_t cudaHostGetFlags(unsigned* flags, void* host) {
 
 MNEMOSYNE_API cudaError_t cudaPointerGetAttributes(void* attributes, const void* p) {
   if (!attributes) return report(kInvalidValue);
-  *static_cast<PointerAttributes*>(attributes) = describe(p);
+  *static_cast<cudaPointerAttributes*>(attributes) = describe(p);
   return kSuccess;
 }
 
@@ -180,7 +174,7 @@ MNEMOSYNE_API int cuPointerGetAttribute(void* data, int attribute, uint64_t p) {
     kRangeStart = 11,
     kRangeSize = 12
   };
-  PointerAttributes a = describe(reinterpret_cast<void*>(p));
+  cudaPointerAttributes a = describe(reinterpret_cast<void*>(p));
   if (a.type == kUnregistered) return kInvalidValue;
   const void* start = nullptr;
   size_t size = 0;
@@ -191,9 +185,9 @@ MNEMOSYNE_API int cuPointerGetAttribute(void* data, int attribute, uint64_t p) {
     case kMemoryType:
       return *static_cast<unsigned*>(data) = a.type, kSuccess;
     case kDevicePointer:
-      return *static_cast<void**>(data) = a.device_pointer, kSuccess;
+      return *static_cast<void**>(data) = a.devicePointer, kSuccess;
     case kHostPointer:
-      return *static_cast<void**>(data) = a.host_pointer, kSuccess;
+      return *static_cast<void**>(data) = a.hostPointer, kSuccess;
     case kDeviceOrdinal:
       return *static_cast<int*>(data) = 0, kSuccess;
     case kRangeStart:

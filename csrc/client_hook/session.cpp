@@ -14,6 +14,7 @@
 
 #include "connect.h"
 #include "errors.h"
+#include "hangup.h"
 #include "tables.h"
 
 #ifndef MAP_FIXED_NOREPLACE
@@ -93,33 +94,45 @@ void* map_at(uint64_t address, uint64_t size, int protection, int flags, int fd)
   return nullptr;
 }
 
-void* map_channel(int fd) {
+Channel* map_channel(int fd) {
   struct stat status;
   if (fstat(fd, &status) != 0 || status.st_size != sizeof(Channel)) return nullptr;
   void* p = mmap(nullptr, sizeof(Channel), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  return p == MAP_FAILED ? nullptr : p;
+  if (p == MAP_FAILED) return nullptr;
+  auto* channel = static_cast<Channel*>(p);
+  if (channel->magic == kChannelMagic && channel->layout == kChannelLayout) return channel;
+  munmap(p, sizeof(Channel));
+  return nullptr;
 }
 
 // The reservation keeps mappings of the program's own out of the device's address range.
-Session* open_session(const Welcome& w) {
-  void* channel = map_channel(w.fds[0]);
+Session* open_session(const Welcome& w, std::string* why) {
+  Channel* channel = map_channel(w.fds[0]);
+  if (!channel) {
+    *why =
+        "the server's channel is laid out in another way; use the same version of mnemosyne for "
+        "the server and its clients";
+    return nullptr;
+  }
   void* host = map_at(w.host_base, w.host_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, w.fds[1]);
   void* reserved =
       map_at(w.device_base, w.device_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
-  if (!channel || !host || !reserved) {
-    if (channel) munmap(channel, sizeof(Channel));
+  if (!host || !reserved) {
+    *why = "the session's memory cannot be mapped: its address range is in use in this process";
+    munmap(channel, sizeof(Channel));
     if (host) munmap(host, w.host_bytes);
     if (reserved) munmap(reserved, w.device_bytes);
     return nullptr;
   }
   auto* s = new Session;
-  s->channel = static_cast<Channel*>(channel);
+  s->channel = channel;
   s->socket = w.socket;
   s->host = static_cast<char*>(host);
   s->host_bytes = w.host_bytes;
   s->staging_bytes = w.staging_bytes;
   s->device_base = w.device_base;
   s->device_bytes = w.device_bytes;
+  watch_for_hangup(s);
   return s;
 }
 
@@ -127,11 +140,9 @@ Session* attach(Client* c) {
   Welcome welcome;
   c->reason = say_hello("attach", &welcome);
   if (!c->reason.empty()) return nullptr;
-  Session* s = open_session(welcome);
-  if (s) return s;
-  c->reason = "the session's memory cannot be mapped: its address range is in use in this process";
-  close(welcome.socket);
-  return nullptr;
+  Session* s = open_session(welcome, &c->reason);
+  if (!s) close(welcome.socket);
+  return s;
 }
 
 bool server_is_gone(Session* s) {
@@ -309,11 +320,12 @@ bool retire_slot(Session* s, int slot) {
 int take_late_error() {
   Session* s = attached();
   if (!s || s->channel->error.load(std::memory_order_relaxed) == 0) return kSuccess;
+  std::lock_guard<std::mutex> lock(s->errors);
+  if (s->channel->error.load(std::memory_order_acquire) == 0) return kSuccess;
   char text[kTextBytes];
   memcpy(text, s->channel->error_text, sizeof text);
   text[sizeof text - 1] = 0;
-  int code = s->channel->error.exchange(0, std::memory_order_acq_rel);
-  return code ? report(code, "mnemosyne: %s", text) : kSuccess;
+  return report(s->channel->error.exchange(0, std::memory_order_acq_rel), "mnemosyne: %s", text);
 }
 
 }  // namespace mnemosyne

@@ -29,7 +29,8 @@ struct Session {
   uint64_t staging_bytes;
   uint64_t device_base;
   uint64_t device_bytes;
-  std::mutex write;  // one total order of frames
+  std::mutex write;   // one total order of frames
+  std::mutex errors;  // an error's code and sentence go to one thread
   uint64_t head = 0;
 
   bool is_device(const void* p, size_t n = 1) const {

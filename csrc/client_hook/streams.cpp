@@ -18,7 +18,9 @@ int query(HandleState* state, Frame* question) {
   if (int code = take_late_error()) return code;
   Session* s = attached();
   if (!s || state->last.load(std::memory_order_acquire) == 0) return kSuccess;
-  if (!is_completed(s, state->last.load(std::memory_order_acquire))) return kNotReady;
+  if (!is_completed(s, state->last.load(std::memory_order_acquire))) {
+    return s->channel->dead.load(std::memory_order_acquire) ? why_not() : int{kNotReady};
+  }
   Reply reply;
   return question->call(&reply);
 }

@@ -179,6 +179,7 @@ extern "C" void cublasIzamax_v2();
 extern "C" void cublasIzamin_v2();
 extern "C" void cublasLtCreate();
 extern "C" void cublasLtDestroy();
+extern "C" void cublasLtGetVersion();
 extern "C" void cublasLtMatmul();
 extern "C" void cublasLtMatmulAlgoCheck();
 extern "C" void cublasLtMatmulAlgoConfigGetAttribute();
@@ -441,13 +442,17 @@ extern "C" void cudnnGetConvolutionBackwardFilterAlgorithm_v7();
 extern "C" void cudnnGetConvolutionBackwardFilterWorkspaceSize();
 extern "C" void cudnnGetConvolutionForwardAlgorithm_v7();
 extern "C" void cudnnGetConvolutionForwardWorkspaceSize();
+extern "C" void cudnnGetCudartVersion();
+extern "C" void cudnnGetErrorString();
 extern "C" void cudnnGetFilterNdDescriptor();
 extern "C" void cudnnGetLastErrorString();
+extern "C" void cudnnGetProperty();
 extern "C" void cudnnGetRNNTempSpaceSizes();
 extern "C" void cudnnGetRNNWeightParams();
 extern "C" void cudnnGetRNNWeightSpaceSize();
 extern "C" void cudnnGetStream();
 extern "C" void cudnnGetTensorNdDescriptor();
+extern "C" void cudnnGetVersion();
 extern "C" void cudnnPoolingForward();
 extern "C" void cudnnRNNBackwardData_v8();
 extern "C" void cudnnRNNBackwardWeights_v8();
@@ -670,6 +675,7 @@ extern "C" void cusparseDestroyDnVec();
 extern "C" void cusparseDestroyMatDescr();
 extern "C" void cusparseDestroySpMat();
 extern "C" void cusparseDnMatSetStridedBatch();
+extern "C" void cusparseGetErrorString();
 extern "C" void cusparseLtDenseDescriptorInit();
 extern "C" void cusparseLtInit();
 extern "C" void cusparseLtMatDescriptorDestroy();
@@ -774,9 +780,12 @@ extern "C" void ncclCommWindowRegister();
 extern "C" void ncclDevCommCreate();
 extern "C" void ncclDevCommDestroy();
 extern "C" void ncclGather();
+extern "C" void ncclGetErrorString();
+extern "C" void ncclGetLastError();
 extern "C" void ncclGetLsaMultimemDevicePointer();
 extern "C" void ncclGetPeerDevicePointer();
 extern "C" void ncclGetUniqueId();
+extern "C" void ncclGetVersion();
 extern "C" void ncclGroupEnd();
 extern "C" void ncclGroupSimulateEnd();
 extern "C" void ncclGroupStart();
@@ -1014,6 +1023,7 @@ static const Export kExports[] = {
     {"cublasIzamin_v2", reinterpret_cast<void*>(&cublasIzamin_v2)},
     {"cublasLtCreate", reinterpret_cast<void*>(&cublasLtCreate)},
     {"cublasLtDestroy", reinterpret_cast<void*>(&cublasLtDestroy)},
+    {"cublasLtGetVersion", reinterpret_cast<void*>(&cublasLtGetVersion)},
     {"cublasLtMatmul", reinterpret_cast<void*>(&cublasLtMatmul)},
     {"cublasLtMatmulAlgoCheck", reinterpret_cast<void*>(&cublasLtMatmulAlgoCheck)},
     {"cublasLtMatmulAlgoConfigGetAttribute", reinterpret_cast<void*>(&cublasLtMatmulAlgoConfigGetAttribute)},
@@ -1276,13 +1286,17 @@ static const Export kExports[] = {
     {"cudnnGetConvolutionBackwardFilterWorkspaceSize", reinterpret_cast<void*>(&cudnnGetConvolutionBackwardFilterWorkspaceSize)},
     {"cudnnGetConvolutionForwardAlgorithm_v7", reinterpret_cast<void*>(&cudnnGetConvolutionForwardAlgorithm_v7)},
     {"cudnnGetConvolutionForwardWorkspaceSize", reinterpret_cast<void*>(&cudnnGetConvolutionForwardWorkspaceSize)},
+    {"cudnnGetCudartVersion", reinterpret_cast<void*>(&cudnnGetCudartVersion)},
+    {"cudnnGetErrorString", reinterpret_cast<void*>(&cudnnGetErrorString)},
     {"cudnnGetFilterNdDescriptor", reinterpret_cast<void*>(&cudnnGetFilterNdDescriptor)},
     {"cudnnGetLastErrorString", reinterpret_cast<void*>(&cudnnGetLastErrorString)},
+    {"cudnnGetProperty", reinterpret_cast<void*>(&cudnnGetProperty)},
     {"cudnnGetRNNTempSpaceSizes", reinterpret_cast<void*>(&cudnnGetRNNTempSpaceSizes)},
     {"cudnnGetRNNWeightParams", reinterpret_cast<void*>(&cudnnGetRNNWeightParams)},
     {"cudnnGetRNNWeightSpaceSize", reinterpret_cast<void*>(&cudnnGetRNNWeightSpaceSize)},
     {"cudnnGetStream", reinterpret_cast<void*>(&cudnnGetStream)},
     {"cudnnGetTensorNdDescriptor", reinterpret_cast<void*>(&cudnnGetTensorNdDescriptor)},
+    {"cudnnGetVersion", reinterpret_cast<void*>(&cudnnGetVersion)},
     {"cudnnPoolingForward", reinterpret_cast<void*>(&cudnnPoolingForward)},
     {"cudnnRNNBackwardData_v8", reinterpret_cast<void*>(&cudnnRNNBackwardData_v8)},
     {"cudnnRNNBackwardWeights_v8", reinterpret_cast<void*>(&cudnnRNNBackwardWeights_v8)},
@@ -1505,6 +1519,7 @@ static const Export kExports[] = {
     {"cusparseDestroyMatDescr", reinterpret_cast<void*>(&cusparseDestroyMatDescr)},
     {"cusparseDestroySpMat", reinterpret_cast<void*>(&cusparseDestroySpMat)},
     {"cusparseDnMatSetStridedBatch", reinterpret_cast<void*>(&cusparseDnMatSetStridedBatch)},
+    {"cusparseGetErrorString", reinterpret_cast<void*>(&cusparseGetErrorString)},
     {"cusparseLtDenseDescriptorInit", reinterpret_cast<void*>(&cusparseLtDenseDescriptorInit)},
     {"cusparseLtInit", reinterpret_cast<void*>(&cusparseLtInit)},
     {"cusparseLtMatDescriptorDestroy", reinterpret_cast<void*>(&cusparseLtMatDescriptorDestroy)},
@@ -1609,9 +1624,12 @@ static const Export kExports[] = {
     {"ncclDevCommCreate", reinterpret_cast<void*>(&ncclDevCommCreate)},
     {"ncclDevCommDestroy", reinterpret_cast<void*>(&ncclDevCommDestroy)},
     {"ncclGather", reinterpret_cast<void*>(&ncclGather)},
+    {"ncclGetErrorString", reinterpret_cast<void*>(&ncclGetErrorString)},
+    {"ncclGetLastError", reinterpret_cast<void*>(&ncclGetLastError)},
     {"ncclGetLsaMultimemDevicePointer", reinterpret_cast<void*>(&ncclGetLsaMultimemDevicePointer)},
     {"ncclGetPeerDevicePointer", reinterpret_cast<void*>(&ncclGetPeerDevicePointer)},
     {"ncclGetUniqueId", reinterpret_cast<void*>(&ncclGetUniqueId)},
+    {"ncclGetVersion", reinterpret_cast<void*>(&ncclGetVersion)},
     {"ncclGroupEnd", reinterpret_cast<void*>(&ncclGroupEnd)},
     {"ncclGroupSimulateEnd", reinterpret_cast<void*>(&ncclGroupSimulateEnd)},
     {"ncclGroupStart", reinterpret_cast<void*>(&ncclGroupStart)},

@@ -4,8 +4,8 @@
 
 namespace mnemosyne {
 
-constexpr int kProtocolVersion = 2;
-constexpr const char* kSpecDigest = "d43684838f2b390c";
+constexpr int kProtocolVersion = 3;
+constexpr const char* kSpecDigest = "d1825e7af74b2d82";
 
 enum class Number {
   malloc = 1,

@@ -1,7 +1,7 @@
 """cuBLAS and cublasLt matrix products, as PyTorch calls them (cublas_api.h, cublasLt.h).
 
-A handle's stream, workspace, math and pointer mode are kept in the client; they travel, as one
-``blas_configure`` message, only when a compute call follows a change.
+A handle's settings (stream, workspace, modes, multiprocessors) are kept in the client; they travel,
+as one ``blas_configure`` message, only when a compute call follows a change.
 """
 
 from mnemosyne.api.spec import Call, Field, Mode

@@ -72,7 +72,8 @@ KERNELS = [
 LIBRARIES = [
     Message(
         "blas_configure",
-        (BLAS(), STREAM(), I32("mathMode"), I32("pointerMode"), PTR("workspace"), SIZE("bytes")),
+        (BLAS(), STREAM(), I32("mathMode"), I32("pointerMode"), PTR("workspace"), SIZE("bytes"),
+         I32("smCountTarget")),
         journal=True,
     ),
     # type: cudaDataType; result 0: the dot product comes back in the reply.

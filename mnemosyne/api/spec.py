@@ -23,6 +23,7 @@ class Mode(Enum):
     LOCAL = "local"  # answered in the client, by hand-written code
     CUSTOM = "custom"  # hand-written on the client, sends messages of its own
     NATIVE = "native"  # not interposed: the library's own answer needs no device
+    FORWARD = "forward"  # exported, calls the library's own: a handle of dlopen leads to it
     REFUSED = "refused"  # exported, returns "not supported" and says its name
 
 

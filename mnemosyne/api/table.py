@@ -17,14 +17,20 @@ _LIBRARY_OF_PREFIX = {
     "__cuda": "cudart", "cuda": "cudart", "cu": "cuda",
 }  # fmt: skip
 
-_NATIVE = handwritten(
-    "", Mode.NATIVE, "the library answers without a device",
-    "cublasLtGetVersion", "cudnnGetCudartVersion", "cudnnGetErrorString", "cudnnGetProperty",
-    "cudnnGetVersion", "cuptiGetCallbackName", "cuptiGetResultString",
-    "cuptiGetVersion", "cusparseGetErrorString", "ncclGetErrorString", "ncclGetLastError",
-    "ncclGetVersion", "nvshmem_info_get_version", "nvshmemid_init_status",
-    *(name for name in IMPORTED if name.startswith("nvrtc")),
-)  # fmt: skip
+_NATIVE = [
+    *handwritten(
+        "", Mode.NATIVE, "the library answers without a device",
+        "cuptiGetCallbackName", "cuptiGetResultString", "cuptiGetVersion",
+        "nvshmem_info_get_version", "nvshmemid_init_status",
+        *(name for name in IMPORTED if name.startswith("nvrtc")),
+    ),
+    *handwritten(
+        "", Mode.FORWARD, "the library answers without a device; found through dlopen as well",
+        "cublasLtGetVersion", "cudnnGetCudartVersion", "cudnnGetErrorString", "cudnnGetProperty",
+        "cudnnGetVersion", "cusparseGetErrorString", "ncclGetErrorString", "ncclGetLastError",
+        "ncclGetVersion",
+    ),
+]  # fmt: skip
 
 _REASON = {
     "cupti": "profiling the shared GPU is not offered to clients",

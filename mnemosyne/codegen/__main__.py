@@ -16,6 +16,7 @@ FILES = {
     "csrc/generated/blas_calls.h": calls.render_blas,
     "csrc/generated/stubs.cpp": stubs.render,
     "csrc/generated/refused.cpp": stubs.render_refused,
+    "csrc/generated/forwards.cpp": stubs.render_forwards,
     "csrc/generated/exports.map": exports.render_map,
     "csrc/generated/export_table.h": exports.render_table,
     "docs/coverage.md": coverage.render,

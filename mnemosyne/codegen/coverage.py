@@ -13,6 +13,7 @@ _MEANING = {
     Mode.LOCAL: "answered in the client",
     Mode.CUSTOM: "hand-written stub that sends messages of its own",
     Mode.NATIVE: "not interposed; the library answers itself",
+    Mode.FORWARD: "calls the library's own function",
     Mode.REFUSED: 'returns "not supported" and says so once on stderr',
 }
 

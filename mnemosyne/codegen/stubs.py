@@ -70,6 +70,24 @@ def render_refused(spec: Spec) -> str:
 """
 
 
+def render_forwards(spec: Spec) -> str:
+    """forwards.cpp."""
+    calls = [call for call in spec.calls if call.mode is Mode.FORWARD]
+    body = "\n".join(f'FORWARD("lib{call.library}.so", {call.name})' for call in calls)
+    return f"""{HEADER}
+#include "../client_hook/exports.h"
+#include "../client_hook/types.h"
+
+#define FORWARD(library, name)                                        \\
+  MNEMOSYNE_API uint64_t name(uint64_t a, uint64_t b) {{              \\
+    static std::atomic<void*> known;                                  \\
+    return mnemosyne::pass_on(&known, library, #name, a, b);          \\
+  }}
+
+{body}
+"""
+
+
 def prototype(call: Call) -> str:
     """The C declaration of a regular call, without MNEMOSYNE_API."""
     params = ", ".join(f"{p.ctype} {p.name}" for p in call.params)

@@ -263,9 +263,10 @@ def _destroy_blas(s: Session, handle: int) -> Outputs:
 
 
 def _configure_blas(
-    s: Session, handle: int, stream: int, math: int, pointer: int, workspace: int, size: int
-) -> Outputs:
-    """The workspace is the client's memory; devices here compute without one."""
+    s: Session, handle: int, stream: int, math: int, pointer: int, workspace: int, size: int,
+    multiprocessors: int,
+) -> Outputs:  # fmt: skip
+    """Devices here compute without a workspace and have no multiprocessors to choose from."""
     s.blas_handle(handle)
     s.check_stream(stream)
     s.blas[handle] = BlasHandle(stream, math, pointer)

@@ -50,8 +50,8 @@ def refused(session: Session, name: str, *values: Any) -> int:
         ("cudaEventDestroy", (7,)),
         ("cudaEventElapsedTime", (16, 7)),
         ("cublasDestroy_v2", (7,)),
-        ("blas_configure", (7, 0, 0, 0, 0, 0)),
-        ("blas_configure", (32, 7, 0, 0, 0, 0)),
+        ("blas_configure", (7, 0, 0, 0, 0, 0, 0)),
+        ("blas_configure", (32, 7, 0, 0, 0, 0, 0)),
     ],
 )
 def test_an_unknown_handle_is_an_invalid_resource_handle(name: str, values: tuple[int]) -> None:
@@ -107,7 +107,7 @@ def test_a_session_is_rebuilt_from_its_journal() -> None:
     call(session, "cublasCreate_v2", 7)
     kept.apply(session.journal.take())
     call(session, "free", gone)
-    call(session, "blas_configure", 7, 5, 1, 1, 0, 0)
+    call(session, "blas_configure", 7, 5, 1, 1, 0, 0, 0)
     kept.apply(session.journal.take())
     assert session.journal.take() == []
 

@@ -164,9 +164,11 @@ def _destroy_blas(s: CudaSession, handle: int) -> Outputs:
 
 
 def _configure_blas(
-    s: CudaSession, handle: int, stream: int, math: int, pointer: int, workspace: int, size: int
-) -> Outputs:
-    COMMON["blas_configure"](s, handle, stream, math, pointer, workspace, size)
+    s: CudaSession, handle: int, stream: int, math: int, pointer: int, workspace: int, size: int,
+    multiprocessors: int,
+) -> Outputs:  # fmt: skip
+    """How many multiprocessors a product should take is a hint, which is not passed on yet."""
+    COMMON["blas_configure"](s, handle, stream, math, pointer, workspace, size, multiprocessors)
     settings = (stream, math, pointer, workspace, size)
     s.journal.put("blas", handle, list(settings))
     _configure(s, handle, *settings)
