@@ -31,7 +31,7 @@ class Hello:
     digest: str  # Spec.digest the client was built from
     pid: int
     program: str
-    libraries: list[list[Any]]  # [[library name, version], ...] the client has loaded
+    libraries: list[list[Any]]  # [[name, version number], ...] of those the client has loaded
     memory: int  # wanted quota in bytes, 0 for the server's default
     priority: int
 
@@ -89,7 +89,7 @@ class Ready:
     uuid: bytes
     properties: bytes
     attributes: list[list[int]]
-    libraries: list[list[Any]]
+    libraries: list[list[Any]]  # see Hello; one that is not named goes with any version
 
 
 @dataclass(frozen=True)

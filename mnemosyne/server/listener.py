@@ -16,6 +16,7 @@ from pathlib import Path
 from mnemosyne.api import SPEC
 from mnemosyne.protocol import PROTOCOL_VERSION, ProtocolError
 from mnemosyne.protocol.control import Control, Hello, Refusal
+from mnemosyne.server import versions
 from mnemosyne.server.paths import MAX_SOCKET_PATH
 from mnemosyne.server.wire import Wire
 
@@ -138,6 +139,7 @@ class Listener:
     def _received(self, peer: Peer, message: Control) -> None:
         if peer not in self._waiting or not isinstance(message, Hello):
             raise ProtocolError(f"{type(message).__name__} at the wrong time")
+        versions.check(message.libraries)
         self._forget(peer)
         peer.hello = message
         if reason := _mismatch(message):

@@ -34,6 +34,7 @@ from mnemosyne.protocol.control import (
     Status,
     Welcome,
 )
+from mnemosyne.server import versions
 from mnemosyne.server.client import Client, State
 from mnemosyne.server.listener import Peer
 from mnemosyne.server.slots import layout, slots_for
@@ -91,6 +92,9 @@ class Supervisor:
         purpose = _PURPOSES.get(peer.hello.purpose)
         if purpose is None:
             return peer.refuse(f"no purpose of a connection is called {peer.hello.purpose!r}")
+        if reason := versions.mismatch(peer.hello.libraries, self._ready.libraries):
+            log.warning("refused pid %d (%s): %s", peer.pid, peer.hello.program, reason)
+            return peer.refuse(reason)
         purpose(self, peer, self._ready)
 
     def _probe(self, peer: Peer, ready: Ready) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -72,6 +73,61 @@ thread.join()
 print(w.grad.sum().item())
 """
     assert server.output(code) == "18.0"
+
+
+def test_a_library_opened_by_name_leads_to_the_client_and_to_what_only_it_knows(
+    server: Server,
+) -> None:
+    """cuDNN's versions and texts need no device; a symbol that is not offered is not there."""
+    code = """
+import ctypes, torch
+x = torch.ones(4, device="cuda")
+libraries = [line.split()[-1] for line in open("/proc/self/maps") if "/nvidia/" in line]
+def open_library(prefix):
+    name = next(path for path in libraries if path.rsplit("/")[-1].startswith(prefix))
+    by_path, by_name = ctypes.CDLL(name), ctypes.CDLL(name.rsplit("/")[-1])
+    assert by_path._handle == by_name._handle
+    return by_path
+cudart, cublas, lt, cudnn, nccl = map(
+    open_library, ("libcudart.so", "libcublas.so", "libcublasLt.so", "libcudnn.so", "libnccl.so"))
+count, handle, version = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_int()
+print(cudart.cudaGetDeviceCount(ctypes.byref(count)), count.value)
+print(cublas.cublasCreate_v2(ctypes.byref(handle)), cublas.cublasDestroy_v2(handle))
+cudnn.cudnnGetErrorString.restype = ctypes.c_char_p
+print(cudnn.cudnnGetVersion() == torch.backends.cudnn.version(), lt.cublasLtGetVersion() >= 130000)
+print(cudnn.cudnnGetErrorString(0).decode(), nccl.ncclGetVersion(ctypes.byref(version)))
+print(version.value // 10000 == torch.cuda.nccl.version()[0])
+for library, name in (cublas, "cublasHgemmBatched"), (cudnn, "cudnnGetMaxDeviceVersion"):
+    try:
+        getattr(library, name)
+    except AttributeError as error:
+        print("undefined symbol" in str(error))
+print(cublas.cublasCaxpy_v2(handle, 1, None, None, 1, None, 1))
+"""
+    done = server.run(code)
+    assert done.stdout.split() == [
+        "0", "1", "0", "0", "True", "True", "CUDNN_STATUS_SUCCESS", "0", "True", "True", "True",
+        "15",
+    ]  # fmt: skip
+    assert "cublasCaxpy_v2 is not supported" in done.stderr
+
+
+def test_the_device_is_told_as_it_is_and_free_memory_as_the_clients_own(own_server) -> None:
+    quota = 256 << 20
+    server = own_server("--clients", "2", "--memory-per-client", str(quota))
+    code = """
+import ctypes, torch
+driver, total = ctypes.CDLL("libcuda.so.1"), ctypes.c_size_t()
+assert driver.cuDeviceTotalMem_v2(ctypes.byref(total), 0) == 0
+class Memory(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_ulonglong) for name in ("total", "free", "used")]
+memory = Memory()
+assert driver.nvmlDeviceGetMemoryInfo(None, ctypes.byref(memory)) == 0
+print(total.value, torch.cuda.get_device_properties(0).total_memory)
+print(memory.total, torch.cuda.mem_get_info()[1])
+"""
+    device = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2 // (2 << 20) * (2 << 20)
+    assert server.output(code).splitlines() == [f"{device} {device}", f"{quota} {quota}"]
 
 
 def test_two_clients_have_memory_of_their_own(server: Server) -> None:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -164,8 +165,9 @@ def test_a_wanted_quota_is_given(server: Server) -> None:
         struct.pack("<I", 0),
         encode(Refusal("me?")),
         encode(hello("attach"))[:-1] + b"\xc1",
+        encode(replace(hello("attach"), libraries=[["cudnn"]])),
     ],
-    ids=["http", "oversized", "no msgpack", "empty", "wrong message", "broken hello"],
+    ids=["http", "oversized", "no msgpack", "empty", "wrong message", "broken hello", "libraries"],
 )
 def test_garbage_ends_that_connection_only(server: Server, data: bytes) -> None:
     with closing(connect(server)) as sock:
