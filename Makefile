@@ -30,11 +30,9 @@ lint: $(READY)
 generate: $(READY)
 	$(RUN) -m mnemosyne.codegen
 
-# Builds libclient.so and the native module in place. CUDA_HOME=<toolkit> also checks every generated
-# prototype against the CUDA headers.
+# Builds libclient.so and the native module in place.
 build: $(READY)
 	$(VENV)/bin/pip install --quiet --no-deps --editable .
-	$(if $(CUDA_HOME),$(RUN) scripts/check-headers "$(CUDA_HOME)")
 
 $(READY): pyproject.toml CMakeLists.txt $(wildcard csrc/*/*)
 	test -x $(RUN) || $(PYTHON) -m venv $(VENV)

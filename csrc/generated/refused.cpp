@@ -4,7 +4,7 @@
 #include "../client_hook/types.h"
 
 #define REFUSE(refuse, name, code, reason) \
-  MNEMOSYNE_API int name() {                \
+  MNEMOSYNE_API int64_t name() {            \
     static bool said;                       \
     return mnemosyne::refuse(code, #name, reason, &said); \
   }
@@ -13,8 +13,8 @@ REFUSE(refuse, cuFileBufDeregister, 5001, "files are not read into device memory
 REFUSE(refuse, cuFileBufRegister, 5001, "files are not read into device memory directly")
 REFUSE(refuse, cuFileHandleDeregister, 5001, "files are not read into device memory directly")
 REFUSE(refuse, cuFileHandleRegister, 5001, "files are not read into device memory directly")
-REFUSE(refuse, cuFileRead, 5001, "files are not read into device memory directly")
-REFUSE(refuse, cuFileWrite, 5001, "files are not read into device memory directly")
+REFUSE(refuse, cuFileRead, -5001, "files are not read into device memory directly")
+REFUSE(refuse, cuFileWrite, -5001, "files are not read into device memory directly")
 REFUSE(refuse, cublasCaxpy_v2, 15, "not implemented yet")
 REFUSE(refuse, cublasCcopy_v2, 15, "not implemented yet")
 REFUSE(refuse, cublasCdotc_v2, 15, "not implemented yet")

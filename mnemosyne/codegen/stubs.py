@@ -38,6 +38,9 @@ REFUSAL_CODE = {
     "nvshmem": 1, "cuFile": 5001,
 }  # fmt: skip
 
+#: Calls that return a number of bytes: their error codes are negative (cufile.h).
+RETURN_SIZES = ("cuFileRead", "cuFileWrite")
+
 
 def render(spec: Spec) -> str:
     """stubs.cpp."""
@@ -61,7 +64,7 @@ def render_refused(spec: Spec) -> str:
 #include "../client_hook/types.h"
 
 #define REFUSE(refuse, name, code, reason) \\
-  MNEMOSYNE_API int name() {{                \\
+  MNEMOSYNE_API int64_t name() {{            \\
     static bool said;                       \\
     return mnemosyne::refuse(code, #name, reason, &said); \\
   }}
@@ -128,4 +131,5 @@ def _ending(call: Call, outputs: tuple[Field, ...]) -> list[str]:
 
 def _refusal(call: Call) -> str:
     refuse = "refuse_runtime" if call.library == "cudart" else "refuse"
-    return f'REFUSE({refuse}, {call.name}, {REFUSAL_CODE[call.library]}, "{call.reason}")'
+    code = REFUSAL_CODE[call.library] * (-1 if call.name in RETURN_SIZES else 1)
+    return f'REFUSE({refuse}, {call.name}, {code}, "{call.reason}")'

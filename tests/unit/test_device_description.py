@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import sysconfig
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from mnemosyne.codegen.headers import STAND_INS, folders_of_wheels
 from mnemosyne.server.devices import check_handlers
 from mnemosyne.server.devices.cpu.functions import Function
 from mnemosyne.server.devices.cpu.hopper import (
@@ -24,33 +24,20 @@ from mnemosyne.server.devices.cpu.hopper import (
 )
 from mnemosyne.server.errors import INVALID_CONFIGURATION, INVALID_VALUE, CallError
 
-HEADERS = Path(sysconfig.get_paths()["purelib"]) / "nvidia/cu13/include"
+HEADERS = next(
+    (f for f in folders_of_wheels() if (f / "driver_types.h").exists()), Path("no CUDA headers")
+)
 needs_headers = pytest.mark.skipif(
     not (HEADERS / "driver_types.h").exists() or shutil.which("g++") is None,
     reason="needs g++ and the CUDA 13 headers of the torch wheel",
 )
 
 
-#: The wheel lacks this header of the compiler's; the declarations need only these of it.
-HOST_DEFINES = """
-#define __device_builtin__
-#define __device_builtin_texture_type__
-#define __device_builtin_surface_type__
-#define __cudart_builtin__
-#define __builtin_align__(n) __attribute__((aligned(n)))
-#define __align__(n) __attribute__((aligned(n)))
-#define __host__
-#define __device__
-#define CUDARTAPI
-#define CUDARTAPI_CDECL
-"""
-
-
 def compile_and_run(source: str, folder: Path) -> str:
     path, program = folder / "probe.cpp", folder / "probe"
     path.write_text(source)
     (folder / "crt").mkdir()
-    (folder / "crt/host_defines.h").write_text(HOST_DEFINES)
+    (folder / "crt/host_defines.h").write_text(STAND_INS["crt/host_defines.h"])
     command = ["g++", "-I", str(HEADERS), "-I", str(folder), str(path), "-o", str(program)]
     subprocess.run(command, check=True, capture_output=True)
     return subprocess.run([str(program)], check=True, capture_output=True, text=True).stdout
