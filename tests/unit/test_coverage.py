@@ -1,4 +1,4 @@
-"""Nothing that PyTorch imports falls through: read off the installed wheel, not off our own list."""
+"""Nothing that PyTorch imports falls through: read off the installed wheels, not off our list."""
 
 from __future__ import annotations
 
