@@ -210,25 +210,3 @@ if pid == 0:
 print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), x.sum().item())
 """
     assert server.output(code) == "7 4.0"
-
-
-def test_threads_launch_at_once_while_one_waits_for_an_event(server: Server) -> None:
-    code = """
-import threading, torch
-event = torch.cuda.Event()
-results = []
-def work(n):
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        x = torch.zeros(100, device="cuda")
-        for _ in range(200): x.add_(n)
-        if n == 1: event.record()
-    stream.synchronize()
-    results.append(x.mean().item() == 200 * n)
-def wait(): event.synchronize(); results.append(True)
-threads = [threading.Thread(target=work, args=(n,)) for n in (1, 2, 3)]
-threads.append(threading.Thread(target=wait))
-[t.start() for t in threads]; [t.join() for t in threads]
-print(results)
-"""
-    assert server.output(code) == "[True, True, True, True]"

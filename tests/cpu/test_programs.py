@@ -10,16 +10,29 @@ import pytest
 from conftest import Server
 
 LOADER = """
+import os
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, get_worker_info
+
+class Numbers(Dataset):
+    def __len__(self): return 32
+    def __getitem__(self, index):
+        return torch.tensor([2.0 * index, 2.0 * index + 1]), get_worker_info().id, os.getpid()
 
 def main():
-    data = TensorDataset(torch.arange(64.0).reshape(32, 2), torch.arange(32))
-    one = torch.ones(2, device="cuda")
+    scale = torch.full((2,), 3.0, device="cuda", requires_grad=True)
     loader = DataLoader(
-        data, batch_size=8, num_workers=2, multiprocessing_context={context!r}, pin_memory=True
+        Numbers(), batch_size=8, num_workers=2, multiprocessing_context={context!r},
+        pin_memory=True, persistent_workers=True,
     )
-    print(sum((batch.cuda(non_blocking=True) * one).sum().item() for batch, _ in loader))
+    for epoch in range(2):
+        workers, pids = set(), set()
+        for batch, worker, pid in loader:
+            assert batch.is_pinned()
+            (batch.cuda(non_blocking=True) * scale).sum().backward()
+            workers.update(worker.tolist())
+            pids.update(pid.tolist())
+        print(sorted(workers), len(pids - {{os.getpid()}}), scale.grad.tolist())
 
 if __name__ == "__main__":
     main()
@@ -27,27 +40,37 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
-def test_a_data_loader_with_workers_feeds_the_gpu(
+def test_a_data_loader_with_two_workers_feeds_the_gpu(
     server: Server, tmp_path: Path, context: str
 ) -> None:
     script = tmp_path / "loader.py"  # spawn needs a file to import
     script.write_text(LOADER.format(context=context))
     client = server.start(sys.executable, str(script))
     output, errors = client.communicate(timeout=120)
-    assert (output, client.returncode) == ("2016.0\n", 0), errors
+    assert (client.returncode, errors) == (0, "")
+    assert output.splitlines() == ["[0, 1] 2 [992.0, 1024.0]", "[0, 1] 2 [1984.0, 2048.0]"]
 
 
-def test_subprocess_and_exec_leave_the_session_alone(server: Server) -> None:
+def test_subprocesses_forks_and_exec_leave_the_session_alone(server: Server) -> None:
+    """A forked child that stays off the GPU works, ends in order and by os._exit."""
     code = """
-import os, subprocess, torch
+import os, subprocess, sys, torch
 x = torch.ones(4, device="cuda")
 print(subprocess.run(["echo", "run"], capture_output=True, text=True).stdout.strip())
+print(subprocess.run([sys.executable, "-c", "import torch; print(torch.ones(2).sum().item())"],
+                     capture_output=True, text=True).stdout.strip(), flush=True)
+x.add_(1)  # in flight while the process forks
 if os.fork() == 0:
     os.execv("/bin/echo", ["echo", "exec"])
 os.wait()
+for leave in (sys.exit, os._exit):
+    x.add_(1)
+    if os.fork() == 0:
+        leave(int((torch.ones(3) @ torch.ones(3)).item()))
+    print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
 print(x.sum().item())
 """
-    assert server.output(code).split() == ["run", "exec", "4.0"]
+    assert server.output(code).split() == ["run", "2.0", "exec", "3", "3", "16.0"]
 
 
 def test_a_program_that_executes_itself_anew_gets_a_slot_again(own_server) -> None:
@@ -64,15 +87,62 @@ if "again" not in os.environ:
 
 
 def test_backward_runs_in_a_thread_of_its_own(server: Server) -> None:
+    """Called from the main thread autograd uses its own; another Python thread may call it too."""
     code = """
 import threading, torch
 w = torch.eye(3, device="cuda", requires_grad=True)
-thread = threading.Thread(target=lambda: (w @ w).sum().backward())
+ran_in = []
+def loss():
+    y = w @ w
+    y.register_hook(lambda grad: ran_in.append(threading.get_native_id()))
+    return y.sum()
+loss().backward()
+thread = threading.Thread(target=lambda: loss().backward())
 thread.start()
 thread.join()
-print(w.grad.sum().item())
+print(w.grad.sum().item(), threading.get_native_id() in ran_in, len(ran_in))
 """
-    assert server.output(code) == "18.0"
+    assert server.output(code) == "36.0 False 2"
+
+
+def test_four_threads_launch_at_once_and_one_waits_for_an_event_of_another(server: Server) -> None:
+    """Two waits: the waiter's stream for the event, and then the waiter itself."""
+    code = """
+import threading, torch
+start, recorded = threading.Barrier(4), threading.Event()
+event = torch.cuda.Event()
+shared = torch.zeros(1024, device="cuda")
+results = {}
+def launch(n, x):
+    start.wait()
+    for _ in range(200): x.add_(n)
+def work(n):
+    with torch.cuda.stream(torch.cuda.Stream()):
+        x = torch.zeros(1024, device="cuda")
+        launch(n, x)
+        results[n] = x.mean().item()
+def record():
+    with torch.cuda.stream(torch.cuda.Stream()):
+        launch(1, shared)
+        event.record()
+        recorded.set()
+        shared_after = shared + 1
+        results["recorder"] = shared_after.mean().item()
+def wait():
+    with torch.cuda.stream(torch.cuda.Stream()):
+        x = torch.zeros(1024, device="cuda")
+        launch(3, x)
+        recorded.wait()
+        torch.cuda.current_stream().wait_event(event)
+        x.add_(shared)
+        event.synchronize()
+        results["waiter"] = (event.query(), x.mean().item())
+targets = [(work, (4,)), (work, (5,)), (record, ()), (wait, ())]
+threads = [threading.Thread(target=target, args=args) for target, args in targets]
+[t.start() for t in threads]; [t.join() for t in threads]
+print(results[4], results[5], results["recorder"], *results["waiter"])
+"""
+    assert server.output(code) == "800.0 1000.0 201.0 True 800.0"
 
 
 def test_a_library_opened_by_name_leads_to_the_client_and_to_what_only_it_knows(
