@@ -64,8 +64,8 @@ class CudaExecutor(Executor):
     def add_stream(self, number: int, handle: int, blocking: bool) -> bool:
         """False: there are STREAMS already. ``blocking``: it orders itself with the null stream."""
 
-    def remove_stream(self, number: int) -> int:
-        """The handle, for its destruction; 0: there is no such stream. It must be idle."""
+    def remove_stream(self, number: int) -> bool:
+        """The stream is destroyed once its work is done; False: there is no such stream."""
 
     def add_event(self, number: int, handle: int) -> None: ...
     def remove_event(self, number: int) -> int: ...
@@ -89,10 +89,10 @@ class CudaExecutor(Executor):
         """Whether the GPU has done all the session's work."""
 
     def synchronize(self) -> int:
-        """Waits for it; a CUresult."""
+        """Waits for it, and until the GPU writes no reply any more; a CUresult."""
 
     def end(self) -> None:
-        """Gives back everything of the driver's; the lane has ended and the session is idle."""
+        """Gives back everything of the driver's, after ``synchronize``; the lane has ended."""
 
 STREAMS: int
 

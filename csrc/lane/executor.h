@@ -24,9 +24,9 @@ class Answer {
     this->text = std::move(text);
   }
 
-  // Somebody else (the GPU) will set the slot's state to kReplyReady. The reply is success with
-  // `size` bytes, or without outputs; returns where the bytes go. Null: the slot is not waited for.
-  char* complete_later(size_t size = 0) {
+  // Writes the reply: success with `size` bytes, or without outputs. Returns where the bytes go;
+  // null: the slot is not waited for, or has no room.
+  char* prepare(size_t size = 0) {
     ReplySlot& to = channel_->slots[slot_];
     if (!is_awaited(to.state.load(std::memory_order_acquire))) return nullptr;
     constexpr char kSuccess[] = {'\xd2', 0, 0, 0, 0};  // so long that the bytes are aligned
@@ -37,9 +37,15 @@ class Answer {
     if (reply.size() + size > kReplyBytes) return nullptr;
     memcpy(to.data, reply.data(), reply.size());
     to.size = reply.size() + size;
-    later_ = true;
-    if (to.state.exchange(kReplyPolled) == kReplySleeping) futex_wake(&to.state);
+    prepared_ = true;
     return to.data + reply.size();
+  }
+  bool prepared() const { return prepared_; }
+  // Somebody else (the GPU) will set the slot's state to kReplyReady.
+  void complete_later() {
+    later_ = true;
+    std::atomic<uint32_t>& state = channel_->slots[slot_].state;
+    if (state.exchange(kReplyPolled) == kReplySleeping) futex_wake(&state);
   }
   std::atomic<uint32_t>* state() { return &channel_->slots[slot_].state; }
   int slot() const { return slot_; }
@@ -53,6 +59,7 @@ class Answer {
  private:
   Channel* channel_;
   int slot_;
+  bool prepared_ = false;
   bool later_ = false;
 };
 
@@ -63,8 +70,10 @@ struct ContextLost {};
 class Executor {
  public:
   virtual ~Executor() = default;
-  // The lane's thread begins: this is its channel.
-  virtual void begin(Channel* channel) = 0;
+  // A lane is being made for this channel. Throws std::runtime_error when it cannot be served.
+  virtual void open(Channel*) {}
+  // The lane's thread begins.
+  virtual void begin() {}
   // Executes a frame that is_for_lane(). Throws std::invalid_argument when it is not as the
   // specification says, ContextLost when no call can succeed any more.
   virtual void run(Number number, Unpacker& fields, Answer* answer) = 0;

@@ -38,7 +38,15 @@ Lane::Lane(int channel_fd, int notify_fd, Executor* executor)
     : channel_(map_channel(channel_fd)), notify_fd_(notify_fd), executor_(executor) {
   // A lane may take over from a worker that died: what has not completed is taken again.
   tail_ = published_ = channel_->completed.load(std::memory_order_acquire) & ~uint64_t{7};
-  if (executor_) frame_.resize(kMaxFrame);
+  if (executor_) {
+    frame_.resize(kMaxFrame);
+    try {
+      executor_->open(channel_);
+    } catch (...) {
+      munmap(channel_, sizeof(Channel));
+      throw;
+    }
+  }
   thread_ = std::thread(&Lane::run, this);
 }
 
@@ -51,7 +59,7 @@ void Lane::run() {
   sigset_t all;
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, nullptr);  // signals are for the event loop's thread
-  if (executor_) executor_->begin(channel_);
+  if (executor_) executor_->begin();
   while (wait_for_frames()) {
     if (!executor_ || !run_frames()) hand_over();
   }

@@ -28,7 +28,7 @@ struct TakenFrame {
 class Lane {
  public:
   // Without an executor every frame is the event loop's. Throws std::runtime_error when the file is
-  // no channel.
+  // no channel, or the executor cannot serve it.
   Lane(int channel_fd, int notify_fd, Executor* executor = nullptr);
   ~Lane();
 

@@ -186,7 +186,7 @@ void add_cuda(nb::module_& m) {
            [](CudaExecutor& e, uint64_t plan) { return e.dnn().destroy_plan(plan); })
       .def("idle", &CudaExecutor::idle)
       .def("synchronize", &synchronize)
-      .def("end", &CudaExecutor::end);
+      .def("end", &CudaExecutor::end, nb::call_guard<nb::gil_scoped_release>());
 }
 
 }  // namespace

@@ -8,7 +8,6 @@ namespace mnemosyne {
 
 class NullExecutor : public Executor {
  public:
-  void begin(Channel*) override {}
   void run(Number number, Unpacker& fields, Answer* answer) override {
     dispatch(number, fields, [&](const auto& call) { do_nothing(call, answer); });
   }

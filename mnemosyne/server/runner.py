@@ -45,24 +45,27 @@ _STATUS_OF = {
 class Runner:
     """Owns ``lane`` and ``event``, the eventfd that it notifies.
 
-    ``publish`` sends journal entries; ``broken`` is told when the client broke the protocol.
+    ``publish`` sends journal entries; ``broken`` is told when the client broke the protocol, and
+    ``lost`` when the device is lost.
     """
 
     def __init__(
         self, session: Session, handlers: Handlers, lane: _native.Lane, event: int,
         executor: Executor, publish: Callable[[Entries], None], broken: Callable[[str], None],
+        lost: Callable[[DeviceLost], None],
     ) -> None:  # fmt: skip
         self.session = session
         self._handlers = handlers
         self._executor = executor
         self._publish = publish
         self._broken = broken
+        self._lost = lost
         self._loop = asyncio.get_running_loop()
         self._event = event
         self._lane = lane
         self._frames: deque[tuple[int, bytes]] = deque()
         self._count = 0  # frames executed
-        self._deferred = False
+        self._deferred: asyncio.Future[object] | None = None
         self._closed = False
         self._loop.add_reader(self._event, self._wake)
 
@@ -77,13 +80,18 @@ class Runner:
         self._lane.close(reason)
         os.close(self._event)
 
+    async def drain(self) -> None:
+        """Returns when nothing of the session runs in another thread any more."""
+        if self._deferred is not None:
+            await asyncio.wait([self._deferred])
+
     def _wake(self) -> None:
         os.eventfd_read(self._event)
         self._turn()
 
     def _turn(self) -> None:
         end = monotonic() + _SLICE_SECONDS
-        while not self._deferred and not self._closed:
+        while self._deferred is None and not self._closed:
             if monotonic() >= end:
                 self._loop.call_soon(self._turn)
                 return
@@ -115,9 +123,9 @@ class Runner:
             return self._finish(message, slot, error)
         except ProtocolError as error:
             return self._broken(f"frame {self._count}: {error}")
-        except DeviceLost:
+        except DeviceLost as error:
             self._closed = True  # the frame stays for another worker
-            return
+            return self._lost(error)
         except Exception:
             log.exception(
                 "bug: session %d, frame %d: %s", self.session.number, self._count, message.name
@@ -130,14 +138,13 @@ class Runner:
             self._finish(message, slot, outputs)
 
     def _defer(self, message: Message, slot: int, deferred: Deferred) -> None:
-        self._deferred = True
-        work = self._loop.run_in_executor(self._executor, deferred.work)
-        work.add_done_callback(partial(self._resume, message, slot, deferred))
+        self._deferred = self._loop.run_in_executor(self._executor, deferred.work)
+        self._deferred.add_done_callback(partial(self._resume, message, slot, deferred))
 
     def _resume(
         self, message: Message, slot: int, deferred: Deferred, work: asyncio.Future[object]
     ) -> None:
-        self._deferred = False
+        self._deferred = None
         if self._closed:
             work.exception()
             return

@@ -52,9 +52,6 @@ from mnemosyne.server.workerprocess import CANNOT_SERVE
 
 log = logging.getLogger("mnemosyne")
 
-_RESOLVERS = 4  # threads that read modules
-
-
 def main(arguments: Sequence[str]) -> int:
     """Runs until the supervisor says Shutdown or hangs up."""
     options = _options(arguments)
@@ -73,7 +70,7 @@ def main(arguments: Sequence[str]) -> int:
         device.enter()
         ready = _ready(device, options.memory)
     except (OSError, RuntimeError, ValueError, CallError) as error:
-        log.error("device %s cannot be used: %s", options.device, error)
+        log.error("device %s cannot be used: %s", options.device, str(error).splitlines()[0])
         return CANNOT_SERVE
     gc.freeze()  # what start-up made is never garbage
     uvloop.run(_serve(socket.socket(fileno=options.fd), device, ready))
@@ -108,7 +105,8 @@ class Worker:
         self._wire = Wire(sock, self._received, lambda error: self.ended.set())
         self._sessions: dict[int, _Served] = {}
         self._loop = asyncio.get_running_loop()
-        self._modules = ThreadPoolExecutor(_RESOLVERS, "modules", device.enter)
+        # A thread for each session: none waits for another one's work on the device.
+        self._deferred = ThreadPoolExecutor(slots.MAX_SLOTS, "deferred", device.enter)
         self._enders = ThreadPoolExecutor(slots.MAX_SLOTS, "enders", device.enter)
         self._ending: set[asyncio.Task[None]] = set()
         self.ended = asyncio.Event()
@@ -130,10 +128,10 @@ class Worker:
         error = ""
         try:
             self._sessions[message.session] = self._start(message, *fds)
-        except (OSError, ValueError, CallError) as reason:
+        except (OSError, RuntimeError, ValueError, CallError) as reason:
             error = str(reason)
-        except DeviceLost:
-            return  # another worker will be asked
+        except DeviceLost as lost:
+            return self._device.lost(lost.code)  # another worker will be asked
         for fd in [fds[0], *fds[2:], *(fds[1:2] if error else ())]:
             os.close(fd)
         self._wire.send(Opened(message.session, error))
@@ -158,14 +156,19 @@ class Worker:
             release_host=partial(_native.release_memory, host),
             clock=time.perf_counter,
         )
-        session = self._device.open(number, place, effects)
-        self._device.restore(session, message.chunks, message.journal)
-        event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        lane = _native.Lane(channel, event, self._device.executor(session))
+        with ExitStack() as undo:
+            session = self._device.open(number, place, effects)
+            undo.callback(self._device.close, session)
+            self._device.restore(session, message.chunks, message.journal)
+            event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            undo.callback(os.close, event)
+            lane = _native.Lane(channel, event, self._device.executor(session))
+            undo.pop_all()
         runner = Runner(
-            session, self._device.handlers, lane, event, self._modules,
+            session, self._device.handlers, lane, event, self._deferred,
             publish=lambda entries: self.say(Journal(number, entries)),
             broken=lambda text: self._break(number, text),
+            lost=lambda error: self._device.lost(error.code),
         )  # fmt: skip
         return _Served(session, runner, place, host)
 
@@ -193,16 +196,17 @@ class Worker:
     async def _finish(self, number: int, served: _Served, reason: str, said: str) -> None:
         """Ends a session whose frames are executed no more; its memory is free afterwards."""
         try:
-            await self._loop.run_in_executor(self._enders, self._quit, served, reason)
-        except DeviceLost:
-            return  # nothing is left to give back
+            await self._loop.run_in_executor(self._enders, served.runner.close, reason)
+            await served.runner.drain()
+            await self._loop.run_in_executor(self._enders, self._give_back, served)
+        except DeviceLost as error:
+            return self._device.lost(error.code)  # nothing is left to give back
         except Exception:
             log.exception("bug: session %d did not end in order", number)
         self._wire.send(Closed(number, said))
 
-    def _quit(self, served: _Served, reason: str) -> None:
+    def _give_back(self, served: _Served) -> None:
         """May take as long as the session's work on the device."""
-        served.runner.close(reason)
         self._device.close(served.session)
         for address, size in served.session.arena.chunks():
             self._device.chunks.drop(address, size)
@@ -215,6 +219,8 @@ class Worker:
         self._loop.remove_reader(self._device.fault_fd)
         fault = self._device.fault()
         log.error("the device is lost: %s", fault.text)
+        for served in self._sessions.values():  # or a frame may be half executed at our end
+            served.runner.stop()
         self.say(Lost(fault.code, fault.text, fault.suspects))
 
     def _shutdown(self, message: Shutdown, fds: list[int]) -> None:

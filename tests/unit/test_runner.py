@@ -77,6 +77,7 @@ class Stage:
         runner = Runner(
             session, {**HANDLERS, **handlers}, lane, lane.event, self.executor,  # type: ignore[arg-type]
             lambda entries: lane.seen.append(("publish", entries)), broken,
+            lambda error: lane.seen.append(("lost", error.code)),
         )  # fmt: skip
         return runner
 

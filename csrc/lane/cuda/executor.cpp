@@ -3,6 +3,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <iterator>
+
 namespace mnemosyne::cuda {
 namespace {
 
@@ -37,9 +40,7 @@ CudaExecutor::CudaExecutor(Watch* watch, int number, void* context, const Place&
       context_(context),
       place_(place),
       streams_(reinterpret_cast<std::atomic<uint32_t>*>(words)),
-      waiters_(kReplySlots, nullptr) {
-  watch_->add(this);
-}
+      waiters_(kReplySlots, nullptr) {}
 
 CudaExecutor::~CudaExecutor() { watch_->remove(this); }
 
@@ -60,10 +61,6 @@ bool CudaExecutor::add_stream(uint64_t number, uint64_t handle, bool blocking) {
   return streams_.add(number, reinterpret_cast<Stream>(handle), blocking);
 }
 
-uint64_t CudaExecutor::remove_stream(uint64_t number) {
-  return reinterpret_cast<uint64_t>(streams_.remove(number));
-}
-
 void CudaExecutor::add_event(uint64_t number, uint64_t handle) {
   events_[number] = reinterpret_cast<Event>(handle);
 }
@@ -79,6 +76,11 @@ uint64_t CudaExecutor::remove_event(uint64_t number) {
 void CudaExecutor::add_function(uint64_t number, uint64_t handle, uint32_t argument_bytes) {
   if (functions_.size() <= number) functions_.resize(number + 1);
   functions_[number] = {reinterpret_cast<Function>(handle), argument_bytes};
+}
+
+void CudaExecutor::add_blas(uint64_t number) {
+  blas_.add(number);
+  configure_blas(number, 0, 0, 0, 0, 0);
 }
 
 bool CudaExecutor::configure_blas(uint64_t number, uint64_t stream, int math_mode, int pointer_mode,
@@ -103,21 +105,28 @@ bool CudaExecutor::idle() {
 int CudaExecutor::synchronize() {
   driver().cuCtxSetCurrent(context_);
   int code = streams_.synchronize();
+  for (Stream waiter : waiters_) {
+    if (waiter && !code) code = driver().cuStreamSynchronize(waiter);
+  }
   watch_->report(code);
   return code;
 }
 
-void CudaExecutor::begin(Channel* channel) {
+void CudaExecutor::open(Channel* channel) {
   driver().cuCtxSetCurrent(context_);
   int code = driver().cuMemHostRegister_v2(channel, sizeof(Channel), kPortableAndMapped);
-  if (code == kSuccess) {
-    channel_ = channel;
-  } else {
+  if (code) {
     watch_->report(code);
+    throw std::runtime_error(std::string("its channel cannot be pinned: ") + error_name(code));
   }
+  channel_ = channel;
+  watch_->add(this);
 }
 
+void CudaExecutor::begin() { driver().cuCtxSetCurrent(context_); }
+
 void CudaExecutor::run(Number number, Unpacker& fields, Answer* answer) {
+  if (watch_->fault()) throw ContextLost();
   dispatch(number, fields, [&](const auto& call) { execute(call, answer); });
 }
 
@@ -127,13 +136,20 @@ void CudaExecutor::rest() {
 
 // Lane and watch may meet here; whoever comes second sees what the first has done.
 bool CudaExecutor::settle() {
-  if (!channel_ || !channel_->unsettled.load()) return true;
-  uint64_t operations = streams_.operations();
-  if (!streams_.idle()) return false;
+  if (!channel_->unsettled.load()) return true;
+  uint64_t operations = operations_.load();
+  if (!streams_.idle() || !all_answered()) return false;
   channel_->unsettled.store(0);
-  if (streams_.operations() == operations) return true;
+  if (operations_.load() == operations) return true;
   channel_->unsettled.store(1);
   return false;
+}
+
+// A wait whose work is done, but whose answer the GPU has not written, would never be answered by
+// another worker.
+bool CudaExecutor::all_answered() const {
+  return std::none_of(std::begin(channel_->slots), std::end(channel_->slots),
+                      [](const ReplySlot& slot) { return slot.state.load() == kReplyPolled; });
 }
 
 void CudaExecutor::failed(int code, const char* name, Answer* a) {
@@ -181,6 +197,16 @@ void CudaExecutor::check_device(uint64_t address, uint64_t size, const char* nam
   a->fail(kInvalidValue, kInvalidValue, std::string(name) + ": not this client's device memory");
 }
 
+// Rows of `width` bytes, one each `pitch`.
+void CudaExecutor::check_rows(uint64_t address, uint64_t pitch, uint64_t width, uint64_t height,
+                              const char* name, Answer* a) const {
+  uint64_t most = place_.device_bytes, further = height - 1;
+  if (further && (width > pitch || pitch > most || further > most / pitch)) {
+    return a->fail(kInvalidValue, kInvalidValue, std::string(name) + ": impossible sizes");
+  }
+  check_device(address, further * pitch + width, name, a);
+}
+
 // Host memory in the session's slot. The staging area in front is registered on first use.
 void* CudaExecutor::host(uint64_t offset, uint64_t size, const char* name, Answer* a) {
   if (offset > place_.host_bytes || size > place_.host_bytes - offset) {
@@ -191,7 +217,7 @@ void* CudaExecutor::host(uint64_t offset, uint64_t size, const char* name, Answe
     void* staging = reinterpret_cast<void*>(place_.host_base);
     failed(driver().cuMemHostRegister_v2(staging, place_.staging_bytes, kPortableAndMapped), name,
            a);
-    staging_registered_ = true;
+    staging_registered_ = !a->status;
   }
   return reinterpret_cast<void*>(place_.host_base + offset);
 }
@@ -203,21 +229,29 @@ void CudaExecutor::put(uint64_t number, const char* name, Answer* a, Operation o
   failed(streams_.order(s), name, a);
   if (a->status) return;
   enter(s);
-  failed(operation(s->handle), name, a);
+  if (int code = operation(s->handle)) {
+    streams_.uncount(s);
+    settle();  // a neighbour's fault must not find work here that never began
+    return failed(code, name, a);
+  }
   leave(s, name, a);
-  if (!a->status && a->wanted() && !a->later()) answer_after(s, name, a);
+  if (!a->status && a->wanted()) answer_after(s, name, a);
 }
 
 // Before an operation: the session has work from now on.
 void CudaExecutor::enter(SessionStream* s) {
   streams_.count(s);
-  if (channel_->unsettled.load(std::memory_order_relaxed)) return;
+  busy();
+}
+
+void CudaExecutor::busy() {
+  operations_.fetch_add(1);
+  if (channel_->unsettled.load()) return;
   channel_->unsettled.store(1);
   watch_->wake();
 }
 
 void CudaExecutor::leave(SessionStream* s, const char* name, Answer* a) {
-  if (a->status) return streams_.uncount(s);
   failed(streams_.fence_sometimes(s), name, a);
   limit(s);
 }
@@ -236,13 +270,15 @@ void CudaExecutor::limit(SessionStream* s) {
 }
 
 void CudaExecutor::answer_after(SessionStream* s, const char* name, Answer* a) {
-  if (s->idle()) return;  // the lane answers
+  if (!a->prepared() && streams_.is_done(s)) return;  // the lane answers
   failed(streams_.fence_all(), name, a);
   answer_in(s->handle, name, a);
 }
 
 void CudaExecutor::answer_in(Stream handle, const char* name, Answer* a) {
-  if (a->status || !a->complete_later()) return;
+  if (a->status || (!a->prepared() && !a->prepare())) return;
+  a->complete_later();
+  busy();
   auto state = reinterpret_cast<DevicePointer>(a->state());
   failed(driver().cuStreamWriteValue32_v2(handle, state, kReplyReady, 0), name, a);
 }
@@ -272,13 +308,15 @@ void CudaExecutor::execute(const calls::launch_ex& c, Answer* a) {
   void* extra[] = {kParamBuffer, const_cast<char*>(c.args.data), kParamSize, &size, kParamEnd};
   std::vector<LaunchAttribute> attributes;
   Unpacker u = c.attributes.values();
-  for (uint32_t n = u.array(); n && u.ok(); --n) {
-    u.array();
+  for (uint32_t n = u.array(); n; --n) {
+    uint32_t fields = u.array();
     LaunchAttribute attribute{};
     attribute.id = static_cast<int>(u.integer());
     size_t length;
     const char* value = u.bytes(&length);
-    if (!value || length != sizeof attribute.value) break;
+    if (fields != 2 || !u.ok() || length != sizeof attribute.value) {
+      throw std::invalid_argument("launch_ex: its attributes are not [id, 64 bytes]");
+    }
     memcpy(attribute.value, value, length);
     if (attribute.id == 0) continue;  // CU_LAUNCH_ATTRIBUTE_IGNORE
     if (!may_pass(attribute.id)) {
@@ -303,16 +341,14 @@ void CudaExecutor::execute(const calls::copy_inline& c, Answer* a) {
 }
 
 void CudaExecutor::execute(const calls::copy_fetch& c, Answer* a) {
+  constexpr uint64_t kMost = kReplyBytes - 64;
+  if (c.count > kMost) return a->fail(kInvalidValue, kInvalidValue, "copy_fetch: too many bytes");
   check_device(c.src, c.count, c.kName, a);
   if (a->status || !a->wanted()) return;
-  SessionStream* stream_of = stream(c.stream, c.kName, a);
-  char* to = stream_of ? a->complete_later(c.count) : nullptr;
+  char* to = a->prepare(c.count);
   if (!to) return;
   put(c.stream, c.kName, a,
       [&](Stream s) { return driver().cuMemcpyDtoHAsync_v2(to, c.src, c.count, s); });
-  auto state = reinterpret_cast<DevicePointer>(a->state());
-  failed(streams_.fence_all(), c.kName, a);
-  failed(driver().cuStreamWriteValue32_v2(stream_of->handle, state, kReplyReady, 0), c.kName, a);
 }
 
 void CudaExecutor::execute(const calls::copy_from_host& c, Answer* a) {
@@ -337,15 +373,9 @@ void CudaExecutor::execute(const calls::copy_device& c, Answer* a) {
 }
 
 void CudaExecutor::execute(const calls::copy_device_2d& c, Answer* a) {
-  uint64_t last = c.height - 1;
-  if (c.height == 0 || c.width > c.dpitch || c.width > c.spitch || c.height > place_.device_bytes ||
-      c.dpitch > place_.device_bytes || c.spitch > place_.device_bytes) {
-    return a->fail(kInvalidValue, kInvalidValue, "copy_device_2d: impossible sizes");
-  }
-  check_device(c.dst, c.width, c.kName, a);
-  check_device(c.src, c.width, c.kName, a);
-  check_device(c.dst + last * c.dpitch, c.width, c.kName, a);
-  check_device(c.src + last * c.spitch, c.width, c.kName, a);
+  if (c.width == 0 || c.height == 0) return;
+  check_rows(c.dst, c.dpitch, c.width, c.height, c.kName, a);
+  check_rows(c.src, c.spitch, c.width, c.height, c.kName, a);
   Copy2d copy{};
   copy.src_type = copy.dst_type = kDeviceMemory;
   copy.src_device = c.src;
@@ -365,7 +395,8 @@ void CudaExecutor::execute(const calls::cudaMemsetAsync& c, Answer* a) {
 }
 
 void CudaExecutor::execute(const calls::cudaMemset2DAsync& c, Answer* a) {
-  check_device(c.devPtr, c.width, c.kName, a);
+  if (c.width == 0 || c.height == 0) return;
+  check_rows(c.devPtr, c.pitch, c.width, c.height, c.kName, a);
   auto value = static_cast<unsigned char>(c.value);
   put(c.stream, c.kName, a, [&](Stream s) {
     return driver().cuMemsetD2D8Async(c.devPtr, c.pitch, value, c.width, c.height, s);
@@ -386,8 +417,9 @@ void CudaExecutor::execute(const calls::event_query& c, Answer* a) {
 
 void CudaExecutor::execute(const calls::stream_query& c, Answer* a) {
   SessionStream* s = stream(c.stream, c.kName, a);
-  if (!s || s->idle()) return;
-  int code = driver().cuStreamQuery(s->handle);
+  if (!s || streams_.is_done(s)) return;
+  int code = streams_.order(s);
+  if (!code) code = driver().cuStreamQuery(s->handle);
   code == kNotReady ? a->fail(code, 0, "") : failed(code, c.kName, a);
 }
 
@@ -446,11 +478,25 @@ void CudaExecutor::put_library(uint64_t number, const char* name, Answer* a, Ope
   leave(s, name, a);
 }
 
+// The library's handle, set up. The stream it was given may be gone by now.
+void* CudaExecutor::blas(uint64_t number, const char* name, Answer* a) {
+  const BlasSettings* settings = blas_.settings(number);
+  SessionStream* s = settings ? streams_.find(settings->stream_number) : nullptr;
+  if (settings && (!s || s->handle != settings->stream)) {
+    std::string text = std::string(name) + ": the handle's stream does not exist any more";
+    a->fail(kNoSuchStream, kInvalidResourceHandle, text);
+    return nullptr;
+  }
+  int status = kBlasSuccess;
+  void* handle = blas_.use(number, &status);
+  if (!handle) a->fail(status, kUnknown, std::string(name) + ": no cuBLAS handle");
+  return handle;
+}
+
 template <typename Call>
 void CudaExecutor::execute(const Call& c, Answer* a) {
-  int status = kBlasSuccess;
-  void* handle = blas_.use(c.handle, &status);
-  if (!handle) return a->fail(status, kUnknown, std::string(c.kName) + ": no cuBLAS handle");
+  void* handle = blas(c.handle, c.kName, a);
+  if (!handle) return;
   put_library(blas_.settings(c.handle)->stream_number, c.kName, a,
               [&](Stream) { return call(libraries()->calls, handle, c); });
 }
@@ -461,14 +507,13 @@ void CudaExecutor::execute(const calls::blas_dot& c, Answer* a) {
   if (c.type != kReal32 && c.type != kReal64) {
     return a->fail(kBlasNotSupported, kNotSupported, "blas_dot: another type");
   }
-  int status = kBlasSuccess;
-  void* handle = blas_.use(c.handle, &status);
-  if (!handle) return a->fail(status, kUnknown, "blas_dot: no cuBLAS handle");
+  void* handle = blas(c.handle, c.kName, a);
+  if (!handle) return;
   const BlasSettings& settings = *blas_.settings(c.handle);
   bool to_reply = c.result == 0;
   if (to_reply && !a->wanted()) return;
   void* result =
-      to_reply ? a->complete_later(c.type == kReal64 ? 8 : 4) : reinterpret_cast<void*>(c.result);
+      to_reply ? a->prepare(c.type == kReal64 ? 8 : 4) : reinterpret_cast<void*>(c.result);
   if (!result) return;
   auto x = reinterpret_cast<const void*>(c.x), y = reinterpret_cast<const void*>(c.y);
   constexpr int kDeviceMode = 1;  // CUBLAS_POINTER_MODE_DEVICE
@@ -478,9 +523,8 @@ void CudaExecutor::execute(const calls::blas_dot& c, Answer* a) {
               [&](Stream) { return dot(handle, c.n, x, c.incx, y, c.incy, result); });
   libraries()->cublasSetPointerMode_v2(handle, settings.pointer_mode);
   if (!to_reply || a->status) return;
-  auto state = reinterpret_cast<DevicePointer>(a->state());
   failed(streams_.fence_all(), c.kName, a);
-  failed(driver().cuStreamWriteValue32_v2(settings.stream, state, kReplyReady, 0), c.kName, a);
+  answer_in(settings.stream, c.kName, a);
 }
 
 void CudaExecutor::execute(const calls::lt_heuristic& c, Answer* a) {

@@ -28,11 +28,11 @@ class CudaExecutor : public Executor, public Watched {
 
   // For the event loop, while it owns the ring. Numbers are the client's.
   bool add_stream(uint64_t number, uint64_t handle, bool blocking);
-  uint64_t remove_stream(uint64_t number);
+  bool remove_stream(uint64_t number) { return streams_.remove(number); }
   void add_event(uint64_t number, uint64_t handle);
   uint64_t remove_event(uint64_t number);
   void add_function(uint64_t number, uint64_t handle, uint32_t argument_bytes);
-  void add_blas(uint64_t number) { blas_.add(number); }
+  void add_blas(uint64_t number);
   bool remove_blas(uint64_t number) { return blas_.remove(number); }
   bool configure_blas(uint64_t number, uint64_t stream, int math_mode, int pointer_mode,
                       uint64_t workspace, uint64_t workspace_bytes);
@@ -41,12 +41,13 @@ class CudaExecutor : public Executor, public Watched {
   Stream stream_handle(uint64_t number);
   // Whether the GPU has done all the session's work.
   bool idle();
-  // Waits for it. A CUresult.
+  // Waits for it, and until the GPU writes no reply any more. A CUresult.
   int synchronize();
-  // Gives back everything of the driver's; the lane has ended and the session is idle.
+  // Gives back everything of the driver's; the lane has ended, and synchronize() was the last call.
   void end();
 
-  void begin(Channel* channel) override;
+  void open(Channel* channel) override;
+  void begin() override;
   void run(Number number, Unpacker& fields, Answer* answer) override;
   void rest() override;
   void stop() override { stopped_ = true; }
@@ -97,11 +98,14 @@ class CudaExecutor : public Executor, public Watched {
   // The same for a library call, which returns the library's own status; 0 is success.
   template <typename Operation>
   void put_library(uint64_t stream, const char* name, Answer* a, Operation operation);
+  void* blas(uint64_t number, const char* name, Answer* a);
   SessionStream* stream(uint64_t number, const char* name, Answer* a);
   Event event(uint64_t number, const char* name, Answer* a);
   const KnownFunction& function(uint64_t number, const Bytes& args);
   bool is_device(uint64_t address, uint64_t size) const;
   void check_device(uint64_t address, uint64_t size, const char* name, Answer* a) const;
+  void check_rows(uint64_t address, uint64_t pitch, uint64_t width, uint64_t height,
+                  const char* name, Answer* a) const;
   void* host(uint64_t offset, uint64_t size, const char* name, Answer* a);
   // The answer comes when the stream has done its work so far.
   void answer_after(SessionStream* s, const char* name, Answer* a);
@@ -109,8 +113,10 @@ class CudaExecutor : public Executor, public Watched {
   Stream waiter(Answer* a);
   void failed(int code, const char* name, Answer* a);
   void enter(SessionStream* s);
+  void busy();
   void leave(SessionStream* s, const char* name, Answer* a);
   void limit(SessionStream* s);
+  bool all_answered() const;
 
   Watch* watch_;
   int number_;
@@ -123,6 +129,7 @@ class CudaExecutor : public Executor, public Watched {
   LtSession lt_;
   DnnSession dnn_;
   std::vector<Stream> waiters_;  // by reply slot: for waits that belong to no stream
+  std::atomic<uint64_t> operations_{0};
   Channel* channel_ = nullptr;
   bool staging_registered_ = false;
   std::atomic<bool> stopped_{false};

@@ -1,5 +1,7 @@
 #include "streams.h"
 
+#include <algorithm>
+
 namespace mnemosyne::cuda {
 namespace {
 
@@ -11,41 +13,54 @@ Streams::Streams(std::atomic<uint32_t>* words) : words_(words) {
   for (size_t i = kMost; i > 0; --i) free_words_.push_back(i - 1);
 }
 
-void Streams::destroy_all() {
-  std::lock_guard<std::mutex> lock(mutex_);
-  for (auto& [number, stream] : by_number_) {
-    if (stream->mark) driver().cuEventDestroy_v2(stream->mark);
-    driver().cuStreamDestroy_v2(stream->handle);
-  }
-  by_number_.clear();
-  last_ = null_ = nullptr;
-}
-
 bool Streams::add(uint64_t number, Stream handle, bool blocking) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  sweep();
   if (free_words_.empty()) return false;
   size_t index = free_words_.back();
   free_words_.pop_back();
   words_[index].store(0, std::memory_order_relaxed);
-  std::lock_guard<std::mutex> lock(mutex_);
-  auto& stream = by_number_[number];
-  stream = std::make_unique<SessionStream>(handle, blocking, &words_[index], index);
-  if (number == 0) null_ = stream.get();
+  all_.push_back(std::make_unique<SessionStream>(handle, blocking, &words_[index], index));
+  SessionStream* added = by_number_[number] = all_.back().get();
+  if (number == 0) null_ = added;
   if (number != 0 && blocking) ++blocking_;
   return true;
 }
 
-Stream Streams::remove(uint64_t number) {
+bool Streams::remove(uint64_t number) {
   std::lock_guard<std::mutex> lock(mutex_);
   auto found = by_number_.find(number);
-  if (found == by_number_.end()) return nullptr;
-  SessionStream* stream = found->second.get();
-  Stream handle = stream->handle;
-  if (stream->mark) driver().cuEventDestroy_v2(stream->mark);
-  if (stream->blocking) --blocking_;
-  free_words_.push_back(stream->index);
+  if (found == by_number_.end()) return false;
+  found->second->removed = true;
   last_ = nullptr;
   by_number_.erase(found);
-  return handle;
+  sweep();
+  return true;
+}
+
+// Ends the removed streams that have nothing left to do: no word or reply to be written.
+void Streams::sweep() {
+  auto is_over = [this](const std::unique_ptr<SessionStream>& s) {
+    if (!s->removed || driver().cuStreamQuery(s->handle) == kNotReady) return false;
+    if (s->blocking) --blocking_;
+    free_words_.push_back(s->index);
+    destroy(s.get());
+    return true;
+  };
+  all_.erase(std::remove_if(all_.begin(), all_.end(), is_over), all_.end());
+}
+
+void Streams::destroy(SessionStream* s) {
+  if (s->mark) driver().cuEventDestroy_v2(s->mark);
+  driver().cuStreamDestroy_v2(s->handle);
+}
+
+void Streams::destroy_all() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (auto& stream : all_) destroy(stream.get());
+  all_.clear();
+  by_number_.clear();
+  last_ = null_ = nullptr;
 }
 
 SessionStream* Streams::find(uint64_t number) {
@@ -53,14 +68,25 @@ SessionStream* Streams::find(uint64_t number) {
   auto found = by_number_.find(number);
   if (found == by_number_.end()) return nullptr;
   last_number_ = number;
-  return last_ = found->second.get();
+  return last_ = found->second;
+}
+
+bool Streams::holds_up_null(const SessionStream& s) const {
+  return s.blocking && &s != null_ && !s.idle();
+}
+
+bool Streams::is_done(SessionStream* s) {
+  if (!s->idle()) return false;
+  if (s != null_ || blocking_ == 0) return true;
+  return std::none_of(all_.begin(), all_.end(),
+                      [this](const auto& other) { return holds_up_null(*other); });
 }
 
 int Streams::order(SessionStream* s) {
   if (blocking_ == 0) return kSuccess;
   if (s == null_) {
-    for (auto& [number, other] : by_number_) {
-      if (!other->blocking || other.get() == null_ || other->idle()) continue;
+    for (auto& other : all_) {
+      if (!holds_up_null(*other)) continue;
       if (int code = mark(other.get())) return code;
       if (int code = driver().cuStreamWaitEvent(s->handle, other->mark, 0)) return code;
     }
@@ -84,7 +110,6 @@ int Streams::mark(SessionStream* s) {
 
 void Streams::count(SessionStream* s) {
   s->counted.store(s->counted.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  operations_.fetch_add(1);
 }
 
 void Streams::uncount(SessionStream* s) {
@@ -105,14 +130,14 @@ int Streams::fence(SessionStream* s) {
 }
 
 int Streams::fence_all() {
-  for (auto& [number, stream] : by_number_) {
+  for (auto& stream : all_) {
     if (int code = fence(stream.get())) return code;
   }
   return kSuccess;
 }
 
 int Streams::join_all(Stream waiter) {
-  for (auto& [number, stream] : by_number_) {
+  for (auto& stream : all_) {
     if (stream->idle()) continue;
     if (int code = mark(stream.get())) return code;
     if (int code = driver().cuStreamWaitEvent(waiter, stream->mark, 0)) return code;
@@ -120,10 +145,10 @@ int Streams::join_all(Stream waiter) {
   return kSuccess;
 }
 
+// Idle ones, too: a reply may still have to be written behind the last fence.
 int Streams::synchronize() {
   if (int code = fence_all()) return code;
-  for (auto& [number, stream] : by_number_) {
-    if (stream->idle()) continue;
+  for (auto& stream : all_) {
     if (int code = driver().cuStreamSynchronize(stream->handle)) return code;
   }
   return kSuccess;
@@ -131,10 +156,7 @@ int Streams::synchronize() {
 
 bool Streams::idle() {
   std::lock_guard<std::mutex> lock(mutex_);
-  for (auto& [number, stream] : by_number_) {
-    if (!stream->idle()) return false;
-  }
-  return true;
+  return std::all_of(all_.begin(), all_.end(), [](const auto& stream) { return stream->idle(); });
 }
 
 }  // namespace mnemosyne::cuda

@@ -16,7 +16,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "../../common/channel.h"
 #include "driver.h"
 
 namespace mnemosyne::cuda {
@@ -33,6 +32,7 @@ struct SessionStream {
   Event mark = nullptr;  // where another stream waits
   uint32_t marked = 0;   // `counted` when it was recorded
   uint32_t ordered = 0;  // blocking: the null stream's count it waits for; see order()
+  bool removed = false;  // by the client; it ends when its work is done
 
   bool idle() const {
     return finished->load(std::memory_order_acquire) == counted.load(std::memory_order_relaxed);
@@ -50,41 +50,46 @@ class Streams {
 
   // By the owner of the ring. Numbers are the client's; 0 is the null stream.
   bool add(uint64_t number, Stream handle, bool blocking);
-  Stream remove(uint64_t number);  // null: there is none
+  // The stream has no number any more, and is destroyed after its work; false: there is none.
+  bool remove(uint64_t number);
   void destroy_all();
   SessionStream* find(uint64_t number);
+  // Whether the GPU has done its work. The null stream's is also what CUDA makes it wait for.
+  bool is_done(SessionStream* s);
 
   // Before an operation: waits inside the GPU for what CUDA orders before it. A CUresult.
   int order(SessionStream* s);
   // An operation is about to go into the stream; and: it did not.
-  void count(SessionStream* s);
-  void uncount(SessionStream* s);
+  static void count(SessionStream* s);
+  static void uncount(SessionStream* s);
   // After an operation: a fence, if one is due. A CUresult.
   int fence_sometimes(SessionStream* s);
   // Makes the GPU write down how far it has come, in all streams.
   int fence_all();
   // Makes `waiter` wait for all work of all streams so far.
   int join_all(Stream waiter);
-  // Blocks until all streams are idle. A CUresult.
+  // Blocks until all streams have nothing left to do. A CUresult.
   int synchronize();
 
   // By any thread.
   bool idle();
-  uint64_t operations() const { return operations_.load(); }
 
  private:
+  bool holds_up_null(const SessionStream& s) const;
   int mark(SessionStream* s);
   int fence(SessionStream* s);
+  void sweep();
+  void destroy(SessionStream* s);
 
   std::atomic<uint32_t>* words_;
-  std::unordered_map<uint64_t, std::unique_ptr<SessionStream>> by_number_;
+  std::vector<std::unique_ptr<SessionStream>> all_;  // with those that are removed but at work
+  std::unordered_map<uint64_t, SessionStream*> by_number_;
   std::vector<size_t> free_words_;
-  std::mutex mutex_;  // of by_number_, against other threads' idle()
+  std::mutex mutex_;  // of all_, against other threads' idle()
   SessionStream* null_ = nullptr;
   int blocking_ = 0;  // blocking streams besides the null stream
   uint64_t last_number_ = 0;
   SessionStream* last_ = nullptr;
-  std::atomic<uint64_t> operations_{0};
 };
 
 }  // namespace mnemosyne::cuda

@@ -78,6 +78,9 @@ class Device(Protocol):
     def fault_fd(self) -> int | None:
         """An eventfd that becomes readable when the device is lost; None: it never is."""
 
+    def lost(self, code: int) -> None:
+        """A call raised DeviceLost; ``fault_fd`` becomes readable."""
+
     def fault(self) -> Fault:
         """What happened, once ``fault_fd`` is readable."""
 

@@ -91,6 +91,9 @@ class CpuDevice:
     def close(self, session: CpuSession) -> None:
         """Every frame has been executed by the time its handler returns."""
 
+    def lost(self, code: int) -> None:
+        raise NotImplementedError("the CPU is never lost")
+
     def fault(self) -> Fault:
         raise NotImplementedError("the CPU is never lost")
 

@@ -61,6 +61,9 @@ class CudaDevice:
     def enter(self) -> None:
         check(driver.cuCtxSetCurrent(self._context))
 
+    def lost(self, code: int) -> None:
+        self._watch.report(code)
+
     def fault(self) -> Fault:
         code = self._watch.fault
         return Fault(code, driver.CUresult(code).name, self._watch.suspects())
@@ -68,12 +71,13 @@ class CudaDevice:
     def open(self, number: int, layout: Layout, effects: Effects) -> CudaSession:
         at = layout
         place = (at.device_base, at.device_bytes, at.host_base, at.host_bytes, at.staging_bytes)
-        words = self._words.pop()
+        words = self._words[-1]
         executor = _native.CudaExecutor(self._watch, number, int(self._context), place, words)
         session = CudaSession(
             number, layout, effects, executor=executor, kernels=self._kernels, words=words
         )
         handlers.add_stream(session, 0, flags=0, priority=0)
+        self._words.pop()
         return session
 
     def executor(self, session: CudaSession) -> _native.Executor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import msgpack
@@ -56,17 +57,17 @@ def add_stream(s: CudaSession, number: int, flags: int, priority: int) -> None:
 
 def _create_stream(s: CudaSession, number: int, flags: int, priority: int) -> Outputs:
     COMMON["cudaStreamCreateWithPriority"](s, number, flags, priority)
-    add_stream(s, number, flags, priority)
+    with ExitStack() as undo:
+        undo.callback(COMMON["cudaStreamDestroy"], s, number)
+        add_stream(s, number, flags, priority)
+        undo.pop_all()
     return None
 
 
 def _destroy_stream(s: CudaSession, number: int) -> Outputs:
     COMMON["cudaStreamDestroy"](s, number)
-
-    def destroy() -> None:
-        check(driver.cuStreamDestroy(s.executor.remove_stream(number)))
-
-    return when_idle(s, destroy)
+    s.executor.remove_stream(number)
+    return None
 
 
 def _add_event(s: CudaSession, number: int, flags: int) -> None:
@@ -75,7 +76,10 @@ def _add_event(s: CudaSession, number: int, flags: int) -> None:
 
 def _create_event(s: CudaSession, number: int, flags: int) -> Outputs:
     COMMON["cudaEventCreateWithFlags"](s, number, flags)
-    _add_event(s, number, flags)
+    with ExitStack() as undo:
+        undo.callback(COMMON["cudaEventDestroy"], s, number)
+        _add_event(s, number, flags)
+        undo.pop_all()
     return None
 
 
@@ -97,8 +101,32 @@ def _host_alloc(s: CudaSession, size: int) -> Outputs:
     outputs = COMMON["host_alloc"](s, size)
     assert isinstance(outputs, tuple)
     (offset,) = outputs
-    address, length = s.layout.host_base + offset, s.host.size_of(offset)
-    return Deferred(lambda: memory.pin(address, length), lambda _: (offset,))
+
+    def pin() -> CallError | None:
+        try:
+            _pin(s, offset, s.host.size_of(offset))
+        except CallError as error:
+            return error
+        return None
+
+    def finish(error: CallError | None) -> tuple[Any, ...]:
+        if error is None:
+            return (offset,)
+        COMMON["host_free"](s, offset)
+        raise error
+
+    return Deferred(pin, finish)
+
+
+def _pin(s: CudaSession, offset: int, size: int) -> None:
+    address = s.layout.host_base + offset
+    memory.pin(address, size)
+    s.pinned.add(address)
+
+
+def _unpin(s: CudaSession, address: int) -> None:
+    memory.unpin(address)
+    s.pinned.remove(address)
 
 
 def _host_free(s: CudaSession, offset: int) -> Outputs:
@@ -106,7 +134,7 @@ def _host_free(s: CudaSession, offset: int) -> Outputs:
 
     def unpin() -> None:
         check_code(s.executor.synchronize())
-        memory.unpin(s.layout.host_base + offset)
+        _unpin(s, s.layout.host_base + offset)
 
     def finish(_: None) -> None:
         COMMON["host_free"](s, offset)
@@ -238,7 +266,7 @@ def restore(s: CudaSession, entries: Entries) -> None:
     for number, flags in of_kind(entries, "event"):
         _add_event(s, number, flags)
     for offset, size in of_kind(entries, "host"):
-        memory.pin(s.layout.host_base + offset, size)
+        _pin(s, offset, size)
     for handle, settings in of_kind(entries, "blas"):
         s.executor.add_blas(handle)
         if any(settings):
@@ -261,8 +289,8 @@ def restore(s: CudaSession, entries: Entries) -> None:
 def release(s: CudaSession) -> None:
     """Gives back everything but the device memory."""
     s.executor.end()
-    for offset in s.host.offsets():
-        memory.unpin(s.layout.host_base + offset)
+    for address in list(s.pinned):
+        _unpin(s, address)
     s.kernels.forget(s.number)
 
 
