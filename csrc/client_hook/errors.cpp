@@ -16,7 +16,7 @@ struct ThreadErrors {
   int last;
   int detailed;  // the code that `detail` belongs to
   bool taken;    // the program has asked for the error: the next one is another
-  char detail[480];
+  char detail[640];
 };
 thread_local ThreadErrors errors;
 
@@ -37,10 +37,14 @@ cudaError_t report(int code) {
   return code;
 }
 
+// CUDA's own words first: programs look for them.
 cudaError_t report(int code, const char* format, ...) {
+  const ErrorName* name = find_name(code);
+  size_t size = sizeof errors.detail;
+  size_t used = name ? snprintf(errors.detail, size, "%s: ", name->text) : 0;
   va_list args;
   va_start(args, format);
-  vsnprintf(errors.detail, sizeof errors.detail, format, args);
+  vsnprintf(errors.detail + used, size - used, format, args);
   va_end(args);
   errors.detailed = code;
   errors.taken = false;

@@ -184,9 +184,17 @@ class Lost:
     suspects: list[int]
 
 
+@dataclass(frozen=True)
+class Start:
+    """Supervisor to worker: take hold of the device, then say Ready. A worker that waits for it
+    holds nothing of the device, and has done all that takes time before."""
+
+    KIND: ClassVar[int] = 20
+
+
 Control = (
     Hello | Welcome | Refusal | Status | Ready | Open | Opened | Close | Closed | Chunk | ChunkGone
-    | Journal | Shutdown | Lost
+    | Journal | Shutdown | Lost | Start
 )  # fmt: skip
 _KINDS: dict[int, type[Any]] = {cls.KIND: cls for cls in Control.__args__}
 _TYPES = {"int": int, "str": str, "bytes": bytes}

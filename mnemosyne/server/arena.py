@@ -1,8 +1,9 @@
 """Device memory of one session: allocations inside chunks inside its slot of the address space.
 
 How this works: memory comes in chunks; an allocation of BIG bytes or more gets one of its own, the
-others share chunks that grow from 2 to 64 MiB with what the session has allocated in them. A chunk that is wholly free again
-is given back. Pure: the owner is told of chunks through ``Chunks`` and does the mapping.
+others share chunks that grow from 2 to 16 MiB with what the session has allocated in them. A chunk
+that is wholly free again is given back. Pure: the owner is told of chunks through ``Chunks`` and
+does the mapping.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from mnemosyne.server.ranges import FreeRanges
 
 ALIGNMENT = 512
 MIN_CHUNK = 2 << 20
-MAX_CHUNK = 64 << 20
+MAX_CHUNK = 16 << 20
 BIG = 16 << 20
 
 

@@ -46,6 +46,8 @@ _CLOSE_SECONDS = 1.5  # until a session that ends slowly gives up its place
 _HUNG_SECONDS = 10.0  # until its worker is taken for hung
 _MAX_DEATHS, _DEATHS_SECONDS = 3, 10.0
 _SHUTDOWN_SECONDS = 1.0
+_LAST_WORDS_SECONDS = 0.01  # until a killed worker certainly says no more
+_KEEPS_SPARE = ("cuda",)  # devices that another worker can take over quickly
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,7 @@ class Supervisor:
         self._device_lost = False
         self._serving = asyncio.Event()
         self.finished: asyncio.Future[int] = self._loop.create_future()
+        self._spare: WorkerProcess | None = None  # has done all it can without the device
         self._worker = self._start_worker()
 
     # Clients
@@ -190,6 +193,12 @@ class Supervisor:
     # The worker
 
     def _start_worker(self) -> WorkerProcess:
+        """The spare one, if there is one."""
+        worker, self._spare = self._spare or self._new_worker(), None
+        worker.start()
+        return worker
+
+    def _new_worker(self) -> WorkerProcess:
         return WorkerProcess(self._plan.worker, self._received, self._worker_died)
 
     def _received(self, message: Control, fds: list[int]) -> None:
@@ -208,6 +217,8 @@ class Supervisor:
             peer.ended = lambda: None
             self.greeted(peer)
         self._serving.set()
+        if self._plan.device in _KEEPS_SPARE:
+            self._spare = self._spare or self._new_worker()
 
     async def serves(self) -> bool:
         """Waits for the worker; False when it could not start."""
@@ -269,15 +280,26 @@ class Supervisor:
             self._abandon(client, reason, message.code)
         self._device_lost = True
         self._worker.kill()
+        # It may take the driver a second to bury it; nothing has to wait for that.
+        self._loop.call_later(_LAST_WORDS_SECONDS, self._replace, self._worker)
 
-    def _worker_died(self, status: int) -> None:
-        self._ready = None
-        if self._stopping:
+    def _worker_died(self, worker: WorkerProcess, status: int) -> None:
+        if worker is self._spare:
+            self._spare = None
+        if worker is not self._worker or self._stopping:
             return
         if not self._serving.is_set():
             said = status == CANNOT_SERVE
             return self._give_up("" if said else f"the worker could not start (status {status})")
-        log.error("the worker (pid %d) died with status %d", self._worker.pid, status)
+        log.error("the worker (pid %d) died with status %d", worker.pid, status)
+        self._replace(worker)
+
+    def _replace(self, worker: WorkerProcess) -> None:
+        """Gives the sessions that can go on to another worker."""
+        if worker is not self._worker or self._stopping:
+            return
+        self._ready = None
+        worker.drain()
         for client in list(self._clients.values()):
             self._survive(client)
         if not self._device_lost:
@@ -318,6 +340,8 @@ class Supervisor:
         """Ends every session with an error for its client, then the worker."""
         log.info("stopping: %s", reason)
         self._drop_all(reason)
+        if self._spare:
+            self._spare.kill()
         self._worker.send(Shutdown(reason))
         try:
             await asyncio.wait_for(self._worker.gone.wait(), _SHUTDOWN_SECONDS)

@@ -38,6 +38,7 @@ from mnemosyne.protocol.control import (
     Lost,
     Open,
     Opened,
+    Reader,
     Ready,
     Shutdown,
 )
@@ -52,6 +53,7 @@ from mnemosyne.server.workerprocess import CANNOT_SERVE
 
 log = logging.getLogger("mnemosyne")
 
+
 def main(arguments: Sequence[str]) -> int:
     """Runs until the supervisor says Shutdown or hangs up."""
     options = _options(arguments)
@@ -64,8 +66,12 @@ def main(arguments: Sequence[str]) -> int:
     places = [slots.layout(slot, quota=0) for slot in range(options.slots)]
     for place in places:
         _native.reserve(place.host_base, place.host_bytes)
+    sock = socket.socket(fileno=options.fd)
     try:
         device = create(options.device, options.threads)
+        if not _told_to_start(sock):
+            return 0
+        device.start()
         device.chunks.reserve(places)
         device.enter()
         ready = _ready(device, options.memory)
@@ -73,7 +79,7 @@ def main(arguments: Sequence[str]) -> int:
         log.error("device %s cannot be used: %s", options.device, str(error).splitlines()[0])
         return CANNOT_SERVE
     gc.freeze()  # what start-up made is never garbage
-    uvloop.run(_serve(socket.socket(fileno=options.fd), device, ready))
+    uvloop.run(_serve(sock, device, ready))
     return 0
 
 
@@ -84,6 +90,15 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--device", required=True)
     parser.add_argument("--log-level", required=True)
     return parser.parse_args(arguments)
+
+
+def _told_to_start(sock: socket.socket) -> bool:
+    """Waits for Start, the first message; False when there will be none."""
+    reader = Reader()
+    while data := sock.recv(1 << 12):
+        if reader.feed(data):
+            return True
+    return False
 
 
 def _ready(device: Device, memory: int) -> Ready:

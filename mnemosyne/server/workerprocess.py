@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from mnemosyne.protocol import ProtocolError
-from mnemosyne.protocol.control import Control
+from mnemosyne.protocol.control import Control, Start
 from mnemosyne.server.wire import Received, Wire
 
 CANNOT_SERVE = 3  # exit status of a worker that has said why
@@ -52,10 +52,10 @@ def worker_environment(environ: Mapping[str, str], options: WorkerOptions) -> di
 
 
 class WorkerProcess:
-    """A running worker. ``died`` is called once with its exit status, unless it was ended."""
+    """A worker, which waits for ``start``. ``died`` is called once, with it and its exit status."""
 
     def __init__(
-        self, options: WorkerOptions, received: Received, died: Callable[[int], None]
+        self, options: WorkerOptions, received: Received, died: Callable[[WorkerProcess, int], None]
     ) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
@@ -71,6 +71,10 @@ class WorkerProcess:
     def pid(self) -> int:
         return self._process.pid
 
+    def start(self) -> None:
+        """It takes hold of the device."""
+        self.send(Start())
+
     def send(self, message: Control, fds: tuple[int, ...] = ()) -> None:
         self._wire.send(message, fds)
 
@@ -85,10 +89,14 @@ class WorkerProcess:
     def _exited(self) -> None:
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
-        self._wire.drain()  # what it said of its sessions counts
+        self.drain()
         self._wire.close()
         self.gone.set()
-        self._died(self._process.wait())
+        self._died(self, self._process.wait())
+
+    def drain(self) -> None:
+        """Takes what it has said so far: of a worker that dies, that counts."""
+        self._wire.drain()
 
 
 def _start(options: WorkerOptions, theirs: socket.socket) -> subprocess.Popen[bytes]:

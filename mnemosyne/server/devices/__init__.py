@@ -84,6 +84,12 @@ class Device(Protocol):
     def fault(self) -> Fault:
         """What happened, once ``fault_fd`` is readable."""
 
+    def start(self) -> None:
+        """Takes hold of the device, first of all; until then this process holds nothing of it.
+
+        Raises CallError, OSError or RuntimeError when it cannot be used.
+        """
+
     def describe(self, memory: int) -> Description:
         """``memory``: bytes for all clients together, 0 for the device's own default.
 

@@ -53,6 +53,9 @@ class CpuDevice:
         self._kernels = BoundKernels(hopper.SM, bind)
         self.handlers = handlers
 
+    def start(self) -> None:
+        """There is nothing to take hold of."""
+
     def describe(self, memory: int) -> Description:
         """Half of the machine's memory is for clients, unless they were promised more."""
         physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -37,6 +37,10 @@ class CudaDevice:
 
     def __init__(self) -> None:
         check(driver.cuInit(0))
+        _load_libraries()
+        self.handlers = {**HANDLERS, **handlers.HANDLERS}
+
+    def start(self) -> None:
         device = check(driver.cuDeviceGet(_ORDINAL))
         self._context = check(driver.cuDevicePrimaryCtxRetain(device))
         self.enter()
@@ -46,8 +50,6 @@ class CudaDevice:
         self._words = self._pin_progress()
         self._kernels = Kernels(describe.sm(_ORDINAL))
         self.chunks = GpuChunks(_ORDINAL)
-        self.handlers = {**HANDLERS, **handlers.HANDLERS}
-        _load_libraries()
 
     def _pin_progress(self) -> list[int]:
         """Addresses of the words that the GPU writes its progress to, one block a session."""
