@@ -46,7 +46,8 @@ _CLOSE_SECONDS = 1.5  # until a session that ends slowly gives up its place
 _HUNG_SECONDS = 10.0  # until its worker is taken for hung
 _MAX_DEATHS, _DEATHS_SECONDS = 3, 10.0
 _SHUTDOWN_SECONDS = 1.0
-_LAST_WORDS_SECONDS = 0.01  # until a killed worker certainly says no more
+_LAST_WORDS_SECONDS = 0.01  # until a frozen worker certainly says no more
+_BURIAL_SECONDS = 0.5  # after the next one is ready
 _KEEPS_SPARE = ("cuda",)  # devices that another worker can take over quickly
 
 
@@ -83,6 +84,7 @@ class Supervisor:
         self._serving = asyncio.Event()
         self.finished: asyncio.Future[int] = self._loop.create_future()
         self._spare: WorkerProcess | None = None  # has done all it can without the device
+        self._frozen: list[WorkerProcess] = []  # have lost the device
         self._worker = self._start_worker()
 
     # Clients
@@ -217,8 +219,13 @@ class Supervisor:
             peer.ended = lambda: None
             self.greeted(peer)
         self._serving.set()
+        self._loop.call_later(_BURIAL_SECONDS, self._bury)
         if self._plan.device in _KEEPS_SPARE:
-            self._spare = self._spare or self._new_worker()
+            self._loop.call_later(_BURIAL_SECONDS, self._make_spare)
+
+    def _make_spare(self) -> None:
+        if not self._stopping and self._spare is None:
+            self._spare = self._new_worker()
 
     async def serves(self) -> bool:
         """Waits for the worker; False when it could not start."""
@@ -279,9 +286,14 @@ class Supervisor:
                 reason += " and others', so it is not known whose fault it is"
             self._abandon(client, reason, message.code)
         self._device_lost = True
-        self._worker.kill()
-        # It may take the driver a second to bury it; nothing has to wait for that.
+        # The driver takes its time to bury a process, and others wait: that comes afterwards.
+        self._worker.freeze()
+        self._frozen.append(self._worker)
         self._loop.call_later(_LAST_WORDS_SECONDS, self._replace, self._worker)
+
+    def _bury(self) -> None:
+        while self._frozen:
+            self._frozen.pop().kill()
 
     def _worker_died(self, worker: WorkerProcess, status: int) -> None:
         if worker is self._spare:
@@ -340,6 +352,7 @@ class Supervisor:
         """Ends every session with an error for its client, then the worker."""
         log.info("stopping: %s", reason)
         self._drop_all(reason)
+        self._bury()
         if self._spare:
             self._spare.kill()
         self._worker.send(Shutdown(reason))

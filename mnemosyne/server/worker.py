@@ -71,6 +71,7 @@ def main(arguments: Sequence[str]) -> int:
         device = create(options.device, options.threads)
         if not _told_to_start(sock):
             return 0
+        started = time.perf_counter()
         device.start()
         device.chunks.reserve(places)
         device.enter()
@@ -78,6 +79,7 @@ def main(arguments: Sequence[str]) -> int:
     except (OSError, RuntimeError, ValueError, CallError) as error:
         log.error("device %s cannot be used: %s", options.device, str(error).splitlines()[0])
         return CANNOT_SERVE
+    log.debug("took hold of the device in %.3f s", time.perf_counter() - started)
     gc.freeze()  # what start-up made is never garbage
     uvloop.run(_serve(sock, device, ready))
     return 0
@@ -141,8 +143,10 @@ class Worker:
 
     def _open(self, message: Open, fds: list[int]) -> None:
         error = ""
+        started = time.perf_counter()
         try:
             self._sessions[message.session] = self._start(message, *fds)
+            log.debug("session %d open in %.3f s", message.session, time.perf_counter() - started)
         except (OSError, RuntimeError, ValueError, CallError) as reason:
             error = str(reason)
         except DeviceLost as lost:

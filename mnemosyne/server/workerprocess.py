@@ -44,6 +44,7 @@ def worker_environment(environ: Mapping[str, str], options: WorkerOptions) -> di
     fixed = {
         "CUDA_DEVICE_MAX_CONNECTIONS": "32",  # 8 queues would make clients wait for each other
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # the order of nvidia-smi
+        "CUBLAS_WORKSPACE_CONFIG": ":16:8",  # 128 KiB a handle, not 32 MiB: clients bring their own
         "OMP_NUM_THREADS": str(options.threads),
     }
     if visible := options.gpu or environ.get("CUDA_VISIBLE_DEVICES"):
@@ -77,6 +78,10 @@ class WorkerProcess:
 
     def send(self, message: Control, fds: tuple[int, ...] = ()) -> None:
         self._wire.send(message, fds)
+
+    def freeze(self) -> None:
+        """It runs no more, and still has to be killed."""
+        self._process.send_signal(signal.SIGSTOP)
 
     def kill(self) -> None:
         """Ends it now; ``died`` is called as for any other death."""
