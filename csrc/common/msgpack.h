@@ -52,7 +52,10 @@ class Packer {
     }
     raw(s, n);
   }
-  void bytes(const void* p, size_t n) { memcpy(bytes_room(n), p, n); }
+  void bytes(const void* p, size_t n) {
+    length(0xc4, n);
+    raw(p, n);
+  }
   // Values that are encoded already.
   void append(const void* p, size_t n) { raw(p, n); }
   // Room for n bytes, which the caller fills.
@@ -75,7 +78,9 @@ class Packer {
     if (n < 0x100) return tagged(tag, n, 1);
     n < 0x10000 ? tagged(tag + 1, n, 2) : tagged(tag + 2, n, 4);
   }
-  void raw(const void* p, size_t n) { memcpy(extend(n), p, n); }
+  void raw(const void* p, size_t n) {
+    if (n) memcpy(extend(n), p, n);  // of nothing, p may be null
+  }
   char* extend(size_t n) {
     if (size_ + n > room_) grow(size_ + n);
     char* p = data_ + size_;
