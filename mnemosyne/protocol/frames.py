@@ -16,12 +16,15 @@ from mnemosyne.protocol.errors import ProtocolError
 
 _MAX_UNSIGNED = 2**64
 _MIN_SIGNED = -(2**63)
+#: Longest list. Space is made for what a list claims before its elements are read, at each depth.
+_MAX_LIST = 1024
+_LIMITS = {"max_array_len": _MAX_LIST, "max_map_len": 0, "max_ext_len": 0}
 
 
 def decode(frame: bytes) -> tuple[Message, list[Any]]:
     """The message and its field values. Raises ProtocolError for what the spec does not allow."""
     try:
-        values = msgpack.unpackb(frame, strict_map_key=True, use_list=True)
+        values = msgpack.unpackb(frame, **_LIMITS)
     except (ValueError, msgpack.exceptions.UnpackException, RecursionError) as error:
         raise ProtocolError(f"a frame is not msgpack: {error or type(error).__name__}") from None
     if type(values) is not list or not values or type(values[0]) is not int:

@@ -89,6 +89,23 @@ def test_deep_nesting_is_refused() -> None:
         decode(b"\x91" * 100_000)
 
 
+def test_a_list_longer_than_any_is_refused_before_it_is_read() -> None:
+    _, (module, name) = decode(encode(_named("kernel"), [0] * 1024, "k"))
+    assert (module, name) == ([0] * 1024, "k")
+    for claimed in (1025, 2**20, 2**32 - 1):
+        start = b"\x93\x0c\xdd" + claimed.to_bytes(4, "big")
+        with pytest.raises(ProtocolError, match="exceeds max_array_len"):
+            decode(start + bytes(2**20))
+
+
+@pytest.mark.parametrize("value", [{1: 2}, msgpack.Timestamp(1), msgpack.ExtType(5, b"x")])
+def test_kinds_of_values_that_no_frame_has_are_refused(value: Any) -> None:
+    with pytest.raises(ProtocolError):
+        decode(msgpack.packb([12, [value], "k"]))
+    with pytest.raises(ProtocolError):
+        control.decode(msgpack.packb([16, 1, value]))
+
+
 def test_numbers_are_stable() -> None:
     """A number that changes its message breaks every client built before."""
     assert {n: SPEC.messages[n].name for n in (1, 2, 3, 16, 50)} == {
