@@ -261,7 +261,7 @@ def test_work_in_flight_when_the_worker_dies_is_an_error(
 def test_a_client_that_hangs_up_while_it_is_ended_is_ended_once(
     server: LoggedServer, client: RingClient, others: Starter
 ) -> None:
-    """The supervisor hears both at once; it must not take the files of another for that client's."""
+    """The supervisor hears both at once; it must not take another client's files for that one's."""
     supervisor = psutil.Process(server.process.pid)
     for _ in range(3):
         leaving = others()
