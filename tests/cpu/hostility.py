@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 
-import msgpack
 from conftest import ROOT
 from fuzzing import golden_frames, mutate
 from logged_server import LoggedServer
@@ -189,33 +188,6 @@ class Hostility:
             ATTACKS[name](client, self._random)
         self.ended += 1
         assert client.wait_dead().startswith("the server ended this session, "), client.dead
-
-
-def expect_same_of_cpp(program: Path, frames: list[bytes]) -> None:
-    """The client's Unpacker takes what is one value of the kinds it knows, and nothing else."""
-    data = b"".join(struct.pack("<I", len(frame)) + frame for frame in frames)
-    done = subprocess.run([program], input=data, capture_output=True)
-    assert done.returncode == 0, done.stderr.decode()
-    for frame, taken in zip(frames, done.stdout.decode(), strict=True):
-        expected = _is_plain_value(frame)
-        assert expected is None or expected == (taken == "1"), frame.hex()
-
-
-def _is_plain_value(frame: bytes) -> bool | None:
-    """None where the two differ on purpose: short floats, and limits that only Python has."""
-    try:
-        return _is_plain(msgpack.unpackb(frame, raw=True))
-    except msgpack.exceptions.StackError:
-        return None
-    except (ValueError, msgpack.exceptions.UnpackException) as error:
-        return None if "exceeds max" in str(error) else False
-
-
-def _is_plain(value: object) -> bool | None:
-    if isinstance(value, list):
-        verdicts = [_is_plain(element) for element in value]
-        return None if None in verdicts else all(verdicts)
-    return None if isinstance(value, float) else type(value) in (int, bytes)
 
 
 def complaint(frame: bytes) -> str:

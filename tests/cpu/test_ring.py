@@ -15,7 +15,7 @@ from ring import MESSAGES, RingClient, random_value
 
 from mnemosyne._native import fnv1a
 from mnemosyne.api import Kind, Message
-from mnemosyne.protocol.frames import encode
+from mnemosyne.protocol.frames import decode, encode
 
 MIB = 1 << 20
 
@@ -191,8 +191,9 @@ def test_random_frames_of_the_right_form_never_hurt_a_neighbour(
         one.post("cudaEventCreateWithFlags", 32, 0)
         for _ in range(100):
             message = rng.choice(messages)
-            fields = [random_value(rng, f.kind.value, pointers) for f in message.fields]
+            fields = [random_value(rng, f, pointers) for f in message.fields]
             one.put(encode(message, *fields))
+            decode(encode(message, *fields))
         one.drain()
         one.close()
         assert neighbour.call("cudaDeviceSynchronize") == [0]

@@ -2,7 +2,7 @@
 // several threads against a Lane. Both ends use one mapping, so that a thread sanitizer sees all of
 // it.
 //
-//   ring traffic|close|hostile|codec SEED
+//   ring traffic|executor|close|hostile|codec SEED
 //
 // Prints "ok"; anything else, or a sanitizer's report, is a failure.
 #include <fcntl.h>
@@ -28,6 +28,7 @@
 #include "../../csrc/client_hook/session.h"
 #include "../../csrc/common/msgpack.h"
 #include "../../csrc/lane/lane.h"
+#include "../../csrc/lane/null_executor.h"
 
 using namespace mnemosyne;
 
@@ -58,14 +59,14 @@ struct Ends {
   std::unique_ptr<Lane> lane;
   Session session;
 
-  Ends() {
+  explicit Ends(Executor* executor = nullptr) {
     static int number = 0;
     std::string name = "ring-test-" + std::to_string(number++) + "-";
     channel_fd = memfd_create(name.c_str(), 0);
     expect(ftruncate(channel_fd, sizeof(Channel)) == 0, "ftruncate");
     event = eventfd(0, EFD_NONBLOCK);
     expect(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) == 0, "socketpair");
-    lane = std::make_unique<Lane>(channel_fd, event);
+    lane = std::make_unique<Lane>(channel_fd, event, executor);
     session.channel = find_mapping(name);
     expect(session.channel != nullptr, "the lane's mapping");
     session.socket = sockets[0];
@@ -175,6 +176,52 @@ void traffic(uint64_t seed) {
   expect(is_completed(&ends.session, ends.session.head), "all has taken effect");
 }
 
+// A frame that an executor runs: [copy_fetch, pointer, count, stream].
+std::string fetch_of(uint64_t bytes) {
+  Packer p;
+  p.array(4);
+  p.integer(static_cast<int>(Number::copy_fetch));
+  for (uint64_t value : {uint64_t{1} << 45, bytes, uint64_t{0}}) p.unsigned_integer(value);
+  return {p.data(), p.size()};
+}
+
+// Frames for the lane's executor and for the event loop in turn, each answered by who runs it.
+void send_both(Session* s, uint64_t sender, uint64_t frames, uint64_t seed) {
+  Random random(seed + sender);
+  for (uint64_t i = 0; i < frames; ++i) {
+    for (uint64_t n = random() % 4; n; --n) {
+      std::string posted = fetch_of(random() % 4096);
+      expect(send_frame(s, posted.data(), posted.size(), kNoReply), "a frame for the lane");
+    }
+    uint64_t wanted = random() % 4096;
+    std::string fetch = fetch_of(wanted);
+    int slot = acquire_reply_slot(s);
+    expect(send_frame(s, fetch.data(), fetch.size(), slot) && wait_reply(s, slot), "an answer");
+    Unpacker u(s->channel->slots[slot].data, s->channel->slots[slot].size);
+    size_t size;
+    expect(u.array() == 2 && u.integer() == 0 && u.bytes(&size) && size == wanted, "the bytes");
+    release_reply_slot(s, slot);
+    std::string other = frame_of(sender, i, random() % 300);
+    expect(send_frame(s, other.data(), other.size(), kNoReply), "a frame for the loop");
+  }
+}
+
+void executor(uint64_t seed) {
+  constexpr uint64_t kThreads = 4, kFrames = 500;
+  NullExecutor one;
+  Ends ends(&one);
+  std::vector<std::thread> senders;
+  for (uint64_t t = 0; t < kThreads; ++t) {
+    senders.emplace_back(send_both, &ends.session, t, kFrames, seed);
+  }
+  std::map<int64_t, int64_t> next;
+  for (uint64_t served = 0; served < kThreads * kFrames;) {
+    if (ends.wait()) served += serve(&ends, &next);
+  }
+  for (std::thread& thread : senders) thread.join();
+  while (!is_completed(&ends.session, ends.session.head)) std::this_thread::yield();
+}
+
 // The lane is closed while threads send, wait for room and wait for replies: all come back.
 void close_in_traffic(uint64_t seed) {
   Random random(seed);
@@ -215,6 +262,8 @@ uint64_t hostile_record(Random* random, uint64_t to_end) {
   return reply << 32 | (size & UINT32_MAX);
 }
 
+constexpr uint64_t kSynchronize = 0x1c91;  // [cudaDeviceSynchronize], which an executor runs
+
 // What a client writes that is hostile in its records, in the head's position, or anywhere. It
 // stays near the lane, so that the lane looks at much of it.
 void scribble(Channel* c, std::atomic<bool>* stop, uint64_t seed) {
@@ -224,6 +273,7 @@ void scribble(Channel* c, std::atomic<bool>* stop, uint64_t seed) {
   for (uint64_t head = 0; !*stop;) {
     uint64_t offset = head % kRingBytes, to_end = kRingBytes - offset;
     ring[offset / 8].store(hostile_record(&random, to_end));
+    if (to_end > 8) ring[offset / 8 + 1].store(random() % 4 ? kSynchronize : random());
     head += 8 * (random() % 8 ? random() % 9 : one_of(&random, {to_end / 8}) % (kMaxFrame / 4));
     c->head.store(head);
     if (seed % 3 == 1 && random() % 64 == 0) {
@@ -241,8 +291,9 @@ void scribble(Channel* c, std::atomic<bool>* stop, uint64_t seed) {
 // std::invalid_argument alone, and can always be closed.
 void hostile(uint64_t seed) {
   int ended = 0;
+  NullExecutor one;
   for (uint64_t round = 0; round < 150; ++round) {
-    Ends ends;
+    Ends ends(round % 2 ? &one : nullptr);
     std::atomic<bool> stop{false};
     std::thread client(scribble, ends.session.channel, &stop, seed * 1000 + round);
     try {
@@ -327,8 +378,11 @@ void codec(uint64_t seed) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::map<std::string, void (*)(uint64_t)> tests = {
-      {"traffic", traffic}, {"close", close_in_traffic}, {"hostile", hostile}, {"codec", codec}};
+  const std::map<std::string, void (*)(uint64_t)> tests = {{"traffic", traffic},
+                                                           {"executor", executor},
+                                                           {"close", close_in_traffic},
+                                                           {"hostile", hostile},
+                                                           {"codec", codec}};
   auto test = argc == 3 ? tests.find(argv[1]) : tests.end();
   if (test == tests.end()) return fprintf(stderr, "usage: ring TEST SEED\n"), 2;
   test->second(strtoull(argv[2], nullptr, 10));

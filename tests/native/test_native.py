@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agreement import expect_same_of_cpp
 from cubin_images import FakeCubin, FakeKernel, cubin, entry, fatbin
+from fuzzing import TARGETS, Fuzzer
 from golden import FOLDER as GOLDEN
 from lone_server import LoneServer
 
@@ -75,7 +77,13 @@ def test_golden_frames_are_written_and_read_alike(native: Native, file: str) -> 
     assert native.run("golden", standard_input=lines) == str(lines.count("\n"))
 
 
-@pytest.mark.parametrize("test", ["codec", "traffic", "close", "hostile"])
+def test_damaged_frames_are_taken_and_refused_alike(native: Native) -> None:
+    fuzzer = Fuzzer(TARGETS["frames"], seed=3)
+    frames = [fuzzer.next_input() for _ in range(20_000)]
+    assert expect_same_of_cpp(native.folder / "unpack", [*fuzzer.pool, *frames]) > 2000
+
+
+@pytest.mark.parametrize("test", ["codec", "traffic", "executor", "close", "hostile"])
 def test_the_ring_and_its_lane(native: Native, test: str) -> None:
     if test == "hostile" and native.sanitizer == "thread":
         pytest.skip("what a hostile client writes is a data race, and is meant to be one")

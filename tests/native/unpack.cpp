@@ -1,14 +1,16 @@
-// Reads whole values, whatever they are, from possibly damaged bytes. Standard input: records of a
-// 4-byte little-endian length and bytes. Prints a digit for each: 1 when the bytes are exactly one
-// value of the kinds that Unpacker knows.
+// Reads possibly damaged frames as the lane reads them, and as whole values of any kind. Standard
+// input: records of a 4-byte little-endian length and bytes. Prints two letters for each: whether
+// the lane takes it (y, n, or - when the message is the event loop's), and whether the bytes are
+// exactly one value of the kinds that Unpacker knows (y, n).
 #include <cstdint>
 #include <cstdio>
 #include <memory>
-#include <vector>
+#include <stdexcept>
 
 #include "../../csrc/common/msgpack.h"
+#include "../../csrc/generated/calls.h"
 
-using mnemosyne::Unpacker;
+using namespace mnemosyne;
 
 namespace {
 
@@ -35,6 +37,23 @@ bool is_one_value(const char* data, size_t size) {
   return u.at_end();
 }
 
+// As Lane::run_one does.
+char taken_by_lane(const char* data, size_t size) {
+  Unpacker u(data, size);
+  uint32_t values = u.array();
+  int64_t number = u.integer();
+  if (!u.ok() || values == 0 || number <= 0 || number > INT32_MAX) return '-';
+  auto known = static_cast<Number>(number);
+  if (!is_for_lane(known)) return '-';
+  if (values != 1 + field_count(known)) return 'n';
+  try {
+    dispatch(known, u, [](const auto&) {});
+    return 'y';
+  } catch (const std::invalid_argument&) {
+    return 'n';
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -42,7 +61,8 @@ int main() {
   while (fread(&size, sizeof size, 1, stdin) == 1) {
     std::unique_ptr<char[]> data(new char[size]);  // of exactly this length, for the sanitizer
     if (fread(data.get(), 1, size, stdin) != size) return 1;
-    putchar(is_one_value(data.get(), size) ? '1' : '0');
+    putchar(taken_by_lane(data.get(), size));
+    putchar(is_one_value(data.get(), size) ? 'y' : 'n');
   }
   return 0;
 }

@@ -29,17 +29,23 @@ UNSIGNED = [
     2**63, 2**64 - 1,
 ]  # fmt: skip
 SIGNED = [-1, -32, -33, -128, -129, -(2**15), -(2**15) - 1, -(2**31), -(2**31) - 1, -(2**63)]
+INTEGERS = {
+    "int": (-(2**31), 2**31 - 1),
+    "unsigned int": (0, 2**32 - 1),
+    "long long": (-(2**63), 2**63 - 1),
+    "size_t": (0, 2**64 - 1),
+}
 REAL = [0.0, -0.0, 1.0, -1.5, 1e-310, float("inf"), float("nan")]
 BYTES = [b"", b"\0", b"\xff\xc1", b"a" * 31, b"b" * 32, b"c" * 255, b"d" * 256, b"e" * 65536]
 TEXT = ["", "k", "ä€\U0001f600", "a" * 31, "b" * 32, "c" * 255, "d" * 256, "e" * 65536]
-LIST: list[list[Any]] = [
-    [], [0], [[]], [68, -1, [[1, b"\0" * 4], [2, b""]]], ["/usr/lib/libcuda.so", 2**40, 16, 7],
-    [[[[[2**64 - 1]]]], "x", b"y", -(2**63)], list(range(15)), list(range(16)), list(range(300)),
+LIST_OF_LANES: list[list[Any]] = [
+    [], [0], [[]], [68, -1, [[1, b"\0" * 4], [2, b""]]], [[[[[2**64 - 1]]]], b"y", -(2**63)],
+    list(range(15)), list(range(16)), list(range(300)),
 ]  # fmt: skip
+LIST = [*LIST_OF_LANES, ["/usr/lib/libcuda.so", 2**40, 16, 7], ["x", ["ä", []]]]
 EDGES: dict[Kind, list[Any]] = {
-    Kind.INT: [*UNSIGNED, *SIGNED],
     Kind.REAL: REAL,
-    Kind.SCALAR: [*BYTES[:6], *UNSIGNED],
+    Kind.SCALAR: [b"\0", b"\xff" * 4, bytes(8), bytes(range(16)), *UNSIGNED],
     Kind.BYTES: BYTES,
     Kind.TEXT: TEXT,
     Kind.LIST: LIST,
@@ -57,13 +63,23 @@ def frame_values() -> Iterator[tuple[Message, list[Any]]]:
     turns = dict.fromkeys(Kind, 0)
     for message in SPEC.messages.values():
         for _ in range(FRAMES_PER_MESSAGE if message.fields else 1):
-            yield message, [_next_edge(field, turns) for field in message.fields]
+            yield message, [_next_edge(message, field, turns) for field in message.fields]
 
 
-def _next_edge(field: Field, turns: dict[Kind, int]) -> Any:
-    edges = EDGES.get(field.kind, UNSIGNED)
+def _next_edge(message: Message, field: Field, turns: dict[Kind, int]) -> Any:
+    edges = edges_of(message, field)
     turns[field.kind] += 1
     return edges[turns[field.kind] % len(edges)]
+
+
+def edges_of(message: Message, field: Field) -> list[Any]:
+    """The edges that this field can have; a list that a lane reads has no text in it."""
+    if field.kind is Kind.INT:
+        low, high = INTEGERS[field.ctype]
+        return [number for number in [*UNSIGNED, *SIGNED] if low <= number <= high]
+    if field.kind is Kind.LIST and message.lane:
+        return LIST_OF_LANES
+    return EDGES.get(field.kind, UNSIGNED)
 
 
 def control_values() -> Iterator[control.Control]:
@@ -81,7 +97,7 @@ def control_values() -> Iterator[control.Control]:
 
 def reply_values() -> list[list[Any]]:
     """Replies ``[status, *outputs]``: each as a handler, an error or a query answers."""
-    integers = [[0, value] for value in EDGES[Kind.INT]]
+    integers = [[0, value] for value in (*UNSIGNED, *SIGNED)]
     reals = [[0, value] for value in REAL]
     errors = [[code, text] for code, text in zip((1, 700, -1), TEXT[:3], strict=True)]
     return [
