@@ -10,11 +10,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from cubin_images import FakeCubin, FakeKernel, cubin, entry, fatbin
+from cudnn_descriptors import graph, heuristic, plan, pointwise, tensor
 from logged_server import LoggedServer, logged_server
 from ring import MESSAGES, RingClient
 
@@ -24,11 +27,14 @@ from mnemosyne.api.spec import Way
 
 INVALID_VALUE, INVALID_DEVICE_FUNCTION, INVALID_RESOURCE_HANDLE, ILLEGAL_ADDRESS = 1, 98, 400, 700
 NOT_INITIALIZED, EXECUTION_FAILED = 1, 13  # cublasStatus_t
+DNN_NOT_INITIALIZED, DNN_BAD_PARAM, DNN_EXECUTION_FAILED = 1001, 2000, 5000  # cudnnStatus_t
 #: void at::native::vectorized_elementwise_kernel<4, FillFunctor<float>, std::array<char*, 1>>(...)
 FILL = (
     "_ZN2at6native29vectorized_elementwise_kernel"
     "ILi4ENS0_11FillFunctorIfEESt5arrayIPcLm1EEEEviT0_T1_"
 )
+ROW = torch.zeros(2, 3)
+ADD = graph(pointwise(0, tensor(1, ROW), tensor(3, ROW), tensor(2, ROW)))  # of 1 and 2 into 3
 ELEMENTS = 64
 BYTES = 4 * ELEMENTS
 
@@ -55,13 +61,21 @@ class Client:
     def blas(self) -> int:
         return self.first + 2
 
+    @property
+    def cudnn(self) -> int:
+        return self.first + 3
+
+    @property
+    def plan(self) -> int:
+        return self.first + 4
+
     def named(self, kind: Kind, turn: int = 0) -> int:
         """One of its objects of a kind."""
         if kind is Kind.PTR:
             return self.pointers[turn % 3]
         numbers = {
             Kind.STREAM: self.stream, Kind.EVENT: self.event, Kind.BLAS: self.blas,
-            Kind.FUNCTION: self.function,
+            Kind.CUDNN: self.cudnn, Kind.FUNCTION: self.function,
         }  # fmt: skip
         return numbers[kind]
 
@@ -80,6 +94,8 @@ def _new_client(ring: RingClient, first: int, module: list[Any], functions: int)
     _sound(ring, "cudaEventCreateWithFlags", first + 1, 0)
     _sound(ring, "event_record", first + 1, first, 0)
     _sound(ring, "cublasCreate_v2", first + 2)
+    _sound(ring, "cudnnCreate", first + 3)
+    _sound(ring, "cudnn_plan", first + 3, first, first + 4, plan(ADD))
     for _ in range(functions):
         function = _sound(ring, "kernel", module, FILL)
     client = Client(ring, first, pointers, host, function)  # type: ignore[arg-type]
@@ -126,21 +142,31 @@ INTEGERS = {
     "blockX": 64, "blockY": 1, "blockZ": 1, "blockSize": 64,
 }  # fmt: skip
 SQUARE = [0, 2, 2, 2, []]  # a layout: 32-bit floats, 2 x 2
-LISTS = {"desc": [68, 0, []], "attributes": [], "preference": []}
+IMAGE, CHANNELS = [0, [2, 2, 1, 1], [2, 1, 1, 1]], [0, [1, 2, 1, 1], [2, 1, 1, 1]]
+LISTS = {
+    "desc": [68, 0, []], "attributes": [], "preference": [],
+    "heuristic": heuristic(ADD), "descriptor": plan(ADD),
+    "xDesc": IMAGE, "yDesc": IMAGE, "dxDesc": IMAGE, "dyDesc": IMAGE, "paramDesc": CHANNELS,
+}  # fmt: skip
 ONE = {"S": struct.pack("<f", 1), "D": struct.pack("<d", 1)}
 COMPLEX = {"C": struct.pack("<2f", 1, 0), "Z": struct.pack("<2d", 1, 0)}
 SCALARS = {**ONE, **COMPLEX}
-#: Fields that the server does not read: devices here compute without a workspace.
-UNREAD = {("blas_configure", "workspace"), ("lt_matmul", "workspace")}
+#: Fields that the CPU device does not read: it computes without scratch memory.
+UNREAD = {"workspace", "reserve"}
 #: Messages without a field that names an object, or that are tested by hand below.
 NAMELESS = {
     "malloc", "host_alloc", "host_free", "kernel", "module_bytes", "lt_heuristic", "cudaMemGetInfo",
-    "cudaDeviceSynchronize",
+    "cudaDeviceSynchronize", "cudnn_plan_destroy",
 }  # fmt: skip
+CREATING = {
+    message.name for message in SPEC.messages.values()
+    if any(field.way is Way.NEW for field in message.fields)
+}  # fmt: skip
+new_plan = count(0x8000)
 
 
 def _is_named(field: Field) -> bool:
-    kinds = (Kind.PTR, Kind.STREAM, Kind.EVENT, Kind.BLAS, Kind.FUNCTION)
+    kinds = (Kind.PTR, Kind.STREAM, Kind.EVENT, Kind.BLAS, Kind.CUDNN, Kind.FUNCTION)
     return field.kind in kinds and field.way is not Way.NEW
 
 
@@ -148,7 +174,7 @@ NAMING = [
     (message, field)
     for message in SPEC.messages.values()
     for field in message.fields
-    if _is_named(field) and (message.name, field.name) not in UNREAD
+    if _is_named(field) and field.name not in UNREAD
 ]
 
 
@@ -163,9 +189,14 @@ def _value(client: Client, message: Message, field: Field, pointers: Iterator[in
         return client.named(Kind.PTR, next(pointers, 0))
     if _is_named(field):
         return client.named(field.kind)
+    if field.name == "plan":
+        return next(new_plan) if message.name == "cudnn_plan" else client.plan
+    if field.name == "data" and field.kind is Kind.LIST:
+        return [[number + 1, pointer] for number, pointer in enumerate(client.pointers)]
     if field.kind is Kind.INT:
-        number = client.host if field.name == "hostOffset" else INTEGERS.get(field.name, 0)
-        return number
+        return client.host if field.name == "hostOffset" else INTEGERS.get(field.name, 0)
+    if field.kind is Kind.REAL:
+        return 1.0
     if field.kind is Kind.SCALAR:
         letter = message.name.removeprefix("cublas")[0]
         return SCALARS.get(letter, SCALARS["S"])
@@ -183,6 +214,8 @@ def _arguments(pointer: int) -> bytes:
 
 def _refusal(message: Message, field: Field) -> int:
     """The code that CUDA, or cuBLAS, gives for an object that does not exist."""
+    if message.name.startswith("cudnn"):
+        return DNN_EXECUTION_FAILED if field.kind is Kind.PTR else DNN_NOT_INITIALIZED
     if message.name.startswith(("cublas", "blas_", "lt_")):
         return EXECUTION_FAILED if field.kind is Kind.PTR else NOT_INITIALIZED
     if field.kind is Kind.PTR:
@@ -201,9 +234,7 @@ def _expect_undisturbed(owner: Client) -> None:
 
 
 def test_every_message_is_tried_or_names_nothing() -> None:
-    tried = {message.name for message, _ in NAMING}
-    assert tried | NAMELESS | {"cudaStreamCreateWithPriority", "cudaEventCreateWithFlags",
-                               "cublasCreate_v2"} == set(MESSAGES)  # fmt: skip
+    assert {message.name for message, _ in NAMING} | NAMELESS | CREATING == set(MESSAGES)
 
 
 @pytest.mark.parametrize(
@@ -247,6 +278,23 @@ def test_memory_of_another_client_cannot_be_reached_by_an_epilogue(
         values[1] = [68, 0, [*chosen, leading]]
         assert intruder.ring.call("lt_matmul", *values)[0] == status
     _expect_undisturbed(owner)
+
+
+def test_plans_and_their_tensors_are_a_clients_own(clients: tuple[Client, Client]) -> None:
+    owner, intruder = clients
+    values = _values(intruder, MESSAGES["cudnn_execute"])
+    _sound(intruder.ring, "cudnn_execute", *values)
+    values[2] = owner.plan
+    assert intruder.ring.call("cudnn_execute", *values)[0] == DNN_BAD_PARAM
+    assert intruder.ring.call("cudnn_plan_destroy", owner.plan)[0] == DNN_BAD_PARAM
+    for foreign in range(3):
+        values = _values(intruder, MESSAGES["cudnn_execute"])
+        values[3][foreign][1] = owner.pointers[foreign]
+        assert intruder.ring.call("cudnn_execute", *values)[0] == DNN_EXECUTION_FAILED
+    _expect_undisturbed(owner)
+    mine = _values(owner, MESSAGES["cudnn_execute"])
+    _sound(owner.ring, "cudnn_execute", *mine)
+    _fill(owner)
 
 
 def test_pinned_memory_is_a_clients_own(clients: tuple[Client, Client]) -> None:

@@ -62,6 +62,7 @@ class Walk(RuleBasedStateMachine):
         self.events: dict[int, int] = {}
         self.recorded: dict[int, int] = {}
         self.blas: dict[int, tuple[int, int, int]] = {}
+        self.cudnn: set[int] = set()
         self.memory: dict[int, int] = {}
         self.pinned: dict[int, int] = {}
 
@@ -165,6 +166,19 @@ class Walk(RuleBasedStateMachine):
         if known:
             self.blas[number] = (stream, math, pointer)
 
+    @rule(number=NUMBERS)
+    def create_cudnn(self, number: int) -> None:
+        refused = number == 0 or number in self.cudnn
+        assert self.call("cudnnCreate", number) == (INVALID_VALUE if refused else None)
+        if not refused:
+            self.cudnn.add(number)
+
+    @rule(number=NUMBERS)
+    def destroy_cudnn(self, number: int) -> None:
+        wanted = None if number in self.cudnn else INVALID_RESOURCE_HANDLE
+        assert self.call("cudnnDestroy", number) == wanted
+        self.cudnn.discard(number)
+
     # Memory
 
     @rule(size=SIZES)
@@ -256,6 +270,7 @@ class Walk(RuleBasedStateMachine):
         assert {number: event.flags for number, event in session.events.items()} == self.events
         handles = {number: BlasHandle(*values) for number, values in self.blas.items()}
         assert session.blas == handles
+        assert session.cudnn == self.cudnn
         assert session.arena.used == sum(self.memory.values())
         for pointer, size in self.memory.items():
             assert session.arena.size_of(pointer) == size
