@@ -21,6 +21,7 @@ NEW = {
     Kind.STREAM: lambda at: HOOK.cudaStreamCreate(at),
     Kind.EVENT: lambda at: HOOK.cudaEventCreate(at),
     Kind.BLAS: lambda at: HOOK.cublasCreate_v2(at),
+    Kind.CUDNN: lambda at: HOOK.cudnnCreate(at),
 }
 EDGES: dict[str, tuple[Callable[[int], Any], list[int]]] = {
     "int": (ctypes.c_int, [0, -1, 127, 128, -32, -33, -129, 2**31 - 1, -(2**31), 70000]),

@@ -77,6 +77,18 @@ CUDA(cublasDestroy_v2, Handle);
 CUDA(cublasSetStream_v2, Handle, Handle);
 CUDA(cublasSgemm_v2, Handle, int, int, int, int, int, const float*, const void*, int, const void*,
      int, const float*, void*, int);
+CUDA(cudnnCreate, Handle*);
+CUDA(cudnnDestroy, Handle);
+CUDA(cudnnSetStream, Handle, Handle);
+CUDA(cudnnCreateTensorDescriptor, Handle*);
+CUDA(cudnnSetTensorNdDescriptor, Handle, int, int, const int*, const int*);
+CUDA(cudnnDestroyTensorDescriptor, Handle);
+CUDA(cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize, Handle, int, int, Handle, Handle,
+     Handle, Handle, Handle, size_t*);
+CUDA(cudnnBackendCreateDescriptor, int, Handle*);
+CUDA(cudnnBackendSetAttribute, Handle, int, int, int64_t, const void*);
+CUDA(cudnnBackendFinalize, Handle);
+CUDA(cudnnBackendDestroyDescriptor, Handle);
 
 #define CHECK(call) expect((call), 0, #call)
 static void expect(int code, int wanted, const char* what) {
@@ -154,6 +166,27 @@ static void multiply(void* device, Handle stream) {
   CHECK(cublasDestroy_v2(blas));
 }
 
+static void describe_tensors(Handle stream, int round) {
+  Handle cudnn, norm, tensor;
+  CHECK(cudnnCreate(&cudnn));
+  CHECK(cudnnSetStream(cudnn, stream));
+  int sizes[] = {2 + round % 3, 3, 4, 4}, strides[] = {48, 16, 4, 1};
+  CHECK(cudnnCreateTensorDescriptor(&norm));
+  CHECK(cudnnSetTensorNdDescriptor(norm, 0, 4, sizes, strides));
+  size_t room;
+  CHECK(cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(cudnn, 1, 0, norm, nullptr, norm,
+                                                                 norm, nullptr, &room));
+  constexpr int kTensor = 17, kId = 906, kSizes = 902, kInt64 = 3;
+  int64_t id = round, wide[] = {2, 3, 4, 4};
+  CHECK(cudnnBackendCreateDescriptor(kTensor, &tensor));
+  CHECK(cudnnBackendSetAttribute(tensor, kId, kInt64, 1, &id));
+  CHECK(cudnnBackendSetAttribute(tensor, kSizes, kInt64, 4, wide));
+  CHECK(cudnnBackendFinalize(tensor));
+  CHECK(cudnnBackendDestroyDescriptor(tensor));
+  CHECK(cudnnDestroyTensorDescriptor(norm));
+  CHECK(cudnnDestroy(cudnn));
+}
+
 static void work(int rounds, Handle shared_stream) {
   std::vector<char> pageable(300000);
   size_t free_bytes, total;
@@ -169,6 +202,7 @@ static void work(int rounds, Handle shared_stream) {
     ask_kernel();
     copy(device, stream, &pageable);
     multiply(device, stream);
+    describe_tensors(stream, round);
     CHECK(cudaEventRecord(events[1], stream));
     CHECK(cudaStreamWaitEvent(shared_stream, events[1], 0));
     CHECK(cudaEventSynchronize(events[1]));

@@ -159,7 +159,7 @@ uint64_t serve(Ends* ends, std::map<int64_t, int64_t>* next) {
 
 // More bytes than the ring holds several times over, from several threads.
 void traffic(uint64_t seed) {
-  constexpr uint64_t kThreads = 4, kFrames = 1000;
+  constexpr uint64_t kThreads = 4, kFrames = 600;
   Ends ends;
   std::vector<std::thread> senders;
   for (uint64_t t = 0; t < kThreads; ++t) {
@@ -225,7 +225,7 @@ void executor(uint64_t seed) {
 // The lane is closed while threads send, wait for room and wait for replies: all come back.
 void close_in_traffic(uint64_t seed) {
   Random random(seed);
-  for (int round = 0; round < 40; ++round) {
+  for (int round = 0; round < 15; ++round) {
     Ends ends;
     std::vector<std::thread> senders;
     for (uint64_t t = 0; t < 4; ++t) {
