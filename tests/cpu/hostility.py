@@ -236,7 +236,8 @@ def _skip_past_the_head(client: RingClient, rng: random.Random) -> None:
 
 def _head(client: RingClient, rng: random.Random) -> None:
     head = client.head
-    client.move_head(rng.choice([head + RING_BYTES + 8, head + 4, head - 8, 2**64 - 8]))
+    wrong = rng.choice([head + RING_BYTES + 8, head + 4, head - 8, 2**64 - 8])
+    client.move_head(wrong % 2**64)
 
 
 def _scribble(client: RingClient, rng: random.Random) -> None:
