@@ -121,7 +121,7 @@ void Frame::scalar(const void* p, size_t size) {
   packer_.bytes(p, size);
 }
 
-void Frame::bytes(const void* p, size_t size) { memcpy(bytes_room(size), p, size); }
+void Frame::bytes(const void* p, size_t size) { packer_.bytes(p, size); }
 char* Frame::bytes_room(size_t size) { return packer_.bytes_room(size); }
 void Frame::text(const char* s) { packer_.text(s); }
 void Frame::array(uint32_t count) { packer_.array(count); }

@@ -292,7 +292,7 @@ MNEMOSYNE_API cudaError_t cudaFuncGetAttributes(void* attributes, const void* fu
   int code = kSuccess;
   KernelInfo* info = info_of(function, &code);
   if (!info) return code;
-  const int64_t* a = info->attributes;
+  const std::atomic<int64_t>* a = info->attributes;
   cudaFuncAttributes f{};
   f.sharedSizeBytes = a[KernelInfo::kShared];
   f.constSizeBytes = a[KernelInfo::kConst];

@@ -43,8 +43,9 @@ struct KernelInfo {
     kMaxDynamicShared,
     kCount
   };
-  int64_t attributes[kCount];
-  int64_t carveout = -1;
+  // One thread may set what another is launching with.
+  std::atomic<int64_t> attributes[kCount];
+  std::atomic<int64_t> carveout{-1};
 };
 
 struct Kernel {

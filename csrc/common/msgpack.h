@@ -8,6 +8,10 @@
 
 namespace mnemosyne {
 
+// Bounds of nested arrays; see mnemosyne/protocol/frames.py.
+constexpr uint32_t kMaxList = 1024;
+constexpr int kMaxDepth = 64;
+
 // Appends values to a buffer: on the stack until it outgrows it. Never throws.
 class Packer {
  public:
@@ -52,7 +56,10 @@ class Packer {
     }
     raw(s, n);
   }
-  void bytes(const void* p, size_t n) { memcpy(bytes_room(n), p, n); }
+  void bytes(const void* p, size_t n) {
+    length(0xc4, n);
+    raw(p, n);
+  }
   // Values that are encoded already.
   void append(const void* p, size_t n) { raw(p, n); }
   // Room for n bytes, which the caller fills.
@@ -75,7 +82,9 @@ class Packer {
     if (n < 0x100) return tagged(tag, n, 1);
     n < 0x10000 ? tagged(tag + 1, n, 2) : tagged(tag + 2, n, 4);
   }
-  void raw(const void* p, size_t n) { memcpy(extend(n), p, n); }
+  void raw(const void* p, size_t n) {
+    if (n) memcpy(extend(n), p, n);  // of nothing, p may be null
+  }
   char* extend(size_t n) {
     if (size_ + n > room_) grow(size_ + n);
     char* p = data_ + size_;
@@ -109,6 +118,11 @@ class Unpacker {
     return at_ != end_ && static_cast<uint8_t>(*at_) >= 0xc4 && static_cast<uint8_t>(*at_) <= 0xc6;
   }
 
+  bool at_array() const {
+    uint8_t tag = at_ == end_ ? 0 : static_cast<uint8_t>(*at_);
+    return (tag & 0xf0) == 0x90 || tag == 0xdc || tag == 0xdd;
+  }
+
   uint32_t array() {
     uint8_t tag = take_tag();
     if ((tag & 0xf0) == 0x90) return tag & 0x0f;
@@ -140,13 +154,22 @@ class Unpacker {
     }
     return fail();
   }
+  // Integers that must have a sign, or must not be negative; 64 bits of either kind.
+  int64_t signed_integer() {
+    bool large = at_ != end_ && static_cast<uint8_t>(*at_) == 0xcf;
+    int64_t v = integer();
+    return large && v < 0 ? fail() : v;
+  }
+  uint64_t unsigned_integer() {
+    bool large = at_ != end_ && static_cast<uint8_t>(*at_) == 0xcf;
+    int64_t v = integer();
+    return !large && v < 0 ? fail() : static_cast<uint64_t>(v);
+  }
   double real() {
     uint8_t tag = take_tag();
-    if (tag != 0xcb) return fail();
-    uint64_t bits = take(8);
-    double v;
-    memcpy(&v, &bits, 8);
-    return v;
+    if (tag == 0xca) return as<float>(static_cast<uint32_t>(take(4)));
+    if (tag == 0xcb) return as<double>(take(8));
+    return fail();
   }
   // Bytes or text; the pointer stays valid as long as the buffer.
   const char* bytes(size_t* size) {
@@ -173,22 +196,14 @@ class Unpacker {
     *size = n;
     return p;
   }
-  // Moves past one value of any kind, nested arrays included.
-  void skip() {
-    for (uint64_t left = 1; left && ok_; --left) {
-      uint8_t tag = at_ == end_ ? fail() : static_cast<uint8_t>(*at_);
-      size_t size;
-      if ((tag & 0xf0) == 0x90 || tag == 0xdc || tag == 0xdd) {
-        left += array();
-      } else if ((tag & 0xe0) == 0xa0 || (tag >= 0xc4 && tag <= 0xc6) ||
-                 (tag >= 0xd9 && tag <= 0xdb)) {
-        bytes(&size);
-      } else if (tag == 0xcb) {
-        real();
-      } else {
-        integer();
-      }
-    }
+  // Moves past one integer, bytes or array of such values.
+  void skip(int depth = kMaxDepth) {
+    size_t size;
+    if (at_bytes()) return void(bytes(&size));
+    if (!at_array()) return void(integer());
+    uint32_t count = depth ? array() : fail();
+    if (count > kMaxList) fail();
+    for (; count && ok_; --count) skip(depth - 1);
   }
 
  private:
@@ -197,6 +212,13 @@ class Unpacker {
     if (!ok_ || end_ - at_ < n) return fail();
     uint64_t v = 0;
     while (n--) v = v << 8 | static_cast<uint8_t>(*at_++);
+    return v;
+  }
+  template <typename Real, typename Bits>
+  static Real as(Bits bits) {
+    static_assert(sizeof(Real) == sizeof(Bits), "the same bits");
+    Real v;
+    memcpy(&v, &bits, sizeof v);
     return v;
   }
   uint8_t fail() {

@@ -10,7 +10,6 @@ namespace calls {
 
 struct copy_inline {
   static constexpr const char* kName = "copy_inline";
-  static constexpr uint32_t kFields = 3;
   uint64_t dst;
   Bytes data;
   uint64_t stream;
@@ -23,7 +22,6 @@ struct copy_inline {
 
 struct copy_fetch {
   static constexpr const char* kName = "copy_fetch";
-  static constexpr uint32_t kFields = 3;
   uint64_t src;
   uint64_t count;
   uint64_t stream;
@@ -36,7 +34,6 @@ struct copy_fetch {
 
 struct copy_from_host {
   static constexpr const char* kName = "copy_from_host";
-  static constexpr uint32_t kFields = 4;
   uint64_t dst;
   uint64_t hostOffset;
   uint64_t count;
@@ -51,7 +48,6 @@ struct copy_from_host {
 
 struct copy_to_host {
   static constexpr const char* kName = "copy_to_host";
-  static constexpr uint32_t kFields = 4;
   uint64_t hostOffset;
   uint64_t src;
   uint64_t count;
@@ -66,7 +62,6 @@ struct copy_to_host {
 
 struct copy_device {
   static constexpr const char* kName = "copy_device";
-  static constexpr uint32_t kFields = 4;
   uint64_t dst;
   uint64_t src;
   uint64_t count;
@@ -81,7 +76,6 @@ struct copy_device {
 
 struct copy_device_2d {
   static constexpr const char* kName = "copy_device_2d";
-  static constexpr uint32_t kFields = 7;
   uint64_t dst;
   uint64_t dpitch;
   uint64_t src;
@@ -102,7 +96,6 @@ struct copy_device_2d {
 
 struct event_record {
   static constexpr const char* kName = "event_record";
-  static constexpr uint32_t kFields = 3;
   uint64_t event;
   uint64_t stream;
   uint32_t flags;
@@ -115,7 +108,6 @@ struct event_record {
 
 struct launch {
   static constexpr const char* kName = "launch";
-  static constexpr uint32_t kFields = 10;
   uint64_t function;
   uint32_t gridX;
   uint32_t gridY;
@@ -142,7 +134,6 @@ struct launch {
 
 struct launch_ex {
   static constexpr const char* kName = "launch_ex";
-  static constexpr uint32_t kFields = 11;
   uint64_t function;
   uint32_t gridX;
   uint32_t gridY;
@@ -171,7 +162,6 @@ struct launch_ex {
 
 struct blas_dot {
   static constexpr const char* kName = "blas_dot";
-  static constexpr uint32_t kFields = 8;
   uint64_t handle;
   int32_t type;
   int32_t n;
@@ -194,7 +184,6 @@ struct blas_dot {
 
 struct lt_heuristic {
   static constexpr const char* kName = "lt_heuristic";
-  static constexpr uint32_t kFields = 7;
   List desc;
   List layoutA;
   List layoutB;
@@ -215,7 +204,6 @@ struct lt_heuristic {
 
 struct lt_matmul {
   static constexpr const char* kName = "lt_matmul";
-  static constexpr uint32_t kFields = 15;
   uint64_t stream;
   List desc;
   Scalar alpha;
@@ -252,7 +240,6 @@ struct lt_matmul {
 
 struct cudaMemsetAsync {
   static constexpr const char* kName = "cudaMemsetAsync";
-  static constexpr uint32_t kFields = 4;
   uint64_t devPtr;
   int32_t value;
   uint64_t count;
@@ -267,7 +254,6 @@ struct cudaMemsetAsync {
 
 struct cudaMemset2DAsync {
   static constexpr const char* kName = "cudaMemset2DAsync";
-  static constexpr uint32_t kFields = 6;
   uint64_t devPtr;
   uint64_t pitch;
   int32_t value;
@@ -286,7 +272,6 @@ struct cudaMemset2DAsync {
 
 struct cudaStreamWaitEvent {
   static constexpr const char* kName = "cudaStreamWaitEvent";
-  static constexpr uint32_t kFields = 3;
   uint64_t stream;
   uint64_t event;
   uint32_t flags;
@@ -299,7 +284,6 @@ struct cudaStreamWaitEvent {
 
 struct cudaStreamSynchronize {
   static constexpr const char* kName = "cudaStreamSynchronize";
-  static constexpr uint32_t kFields = 1;
   uint64_t stream;
   void read([[maybe_unused]] Unpacker& u) {
     get(u, &stream);
@@ -308,7 +292,6 @@ struct cudaStreamSynchronize {
 
 struct cudaDeviceSynchronize {
   static constexpr const char* kName = "cudaDeviceSynchronize";
-  static constexpr uint32_t kFields = 0;
 
   void read([[maybe_unused]] Unpacker& u) {
   }
@@ -316,7 +299,6 @@ struct cudaDeviceSynchronize {
 
 struct cudaEventSynchronize {
   static constexpr const char* kName = "cudaEventSynchronize";
-  static constexpr uint32_t kFields = 1;
   uint64_t event;
   void read([[maybe_unused]] Unpacker& u) {
     get(u, &event);
@@ -325,7 +307,6 @@ struct cudaEventSynchronize {
 
 struct cudaEventElapsedTime {
   static constexpr const char* kName = "cudaEventElapsedTime";
-  static constexpr uint32_t kFields = 2;
   uint64_t start;
   uint64_t end;
   void read([[maybe_unused]] Unpacker& u) {
@@ -336,7 +317,6 @@ struct cudaEventElapsedTime {
 
 struct cublasSgemm_v2 {
   static constexpr const char* kName = "cublasSgemm_v2";
-  static constexpr uint32_t kFields = 14;
   uint64_t handle;
   int32_t transa;
   int32_t transb;
@@ -371,7 +351,6 @@ struct cublasSgemm_v2 {
 
 struct cublasDgemm_v2 {
   static constexpr const char* kName = "cublasDgemm_v2";
-  static constexpr uint32_t kFields = 14;
   uint64_t handle;
   int32_t transa;
   int32_t transb;
@@ -406,7 +385,6 @@ struct cublasDgemm_v2 {
 
 struct cublasCgemm_v2 {
   static constexpr const char* kName = "cublasCgemm_v2";
-  static constexpr uint32_t kFields = 14;
   uint64_t handle;
   int32_t transa;
   int32_t transb;
@@ -441,7 +419,6 @@ struct cublasCgemm_v2 {
 
 struct cublasZgemm_v2 {
   static constexpr const char* kName = "cublasZgemm_v2";
-  static constexpr uint32_t kFields = 14;
   uint64_t handle;
   int32_t transa;
   int32_t transb;
@@ -476,7 +453,6 @@ struct cublasZgemm_v2 {
 
 struct cublasSgemmStridedBatched {
   static constexpr const char* kName = "cublasSgemmStridedBatched";
-  static constexpr uint32_t kFields = 18;
   uint64_t handle;
   int32_t transa;
   int32_t transb;
@@ -519,7 +495,6 @@ struct cublasSgemmStridedBatched {
 
 struct cublasDgemmStridedBatched {
   static constexpr const char* kName = "cublasDgemmStridedBatched";
-  static constexpr uint32_t kFields = 18;
   uint64_t handle;
   int32_t transa;
   int32_t transb;
@@ -562,7 +537,6 @@ struct cublasDgemmStridedBatched {
 
 struct cublasCgemmStridedBatched {
   static constexpr const char* kName = "cublasCgemmStridedBatched";
-  static constexpr uint32_t kFields = 18;
   uint64_t handle;
   int32_t transa;
   int32_t transb;
@@ -605,7 +579,6 @@ struct cublasCgemmStridedBatched {
 
 struct cublasZgemmStridedBatched {
   static constexpr const char* kName = "cublasZgemmStridedBatched";
-  static constexpr uint32_t kFields = 18;
   uint64_t handle;
   int32_t transa;
   int32_t transb;
@@ -648,7 +621,6 @@ struct cublasZgemmStridedBatched {
 
 struct cublasSgemv_v2 {
   static constexpr const char* kName = "cublasSgemv_v2";
-  static constexpr uint32_t kFields = 12;
   uint64_t handle;
   int32_t trans;
   int32_t m;
@@ -679,7 +651,6 @@ struct cublasSgemv_v2 {
 
 struct cublasDgemv_v2 {
   static constexpr const char* kName = "cublasDgemv_v2";
-  static constexpr uint32_t kFields = 12;
   uint64_t handle;
   int32_t trans;
   int32_t m;
@@ -710,7 +681,6 @@ struct cublasDgemv_v2 {
 
 struct cublasCgemv_v2 {
   static constexpr const char* kName = "cublasCgemv_v2";
-  static constexpr uint32_t kFields = 12;
   uint64_t handle;
   int32_t trans;
   int32_t m;
@@ -741,7 +711,6 @@ struct cublasCgemv_v2 {
 
 struct cublasZgemv_v2 {
   static constexpr const char* kName = "cublasZgemv_v2";
-  static constexpr uint32_t kFields = 12;
   uint64_t handle;
   int32_t trans;
   int32_t m;
@@ -772,7 +741,6 @@ struct cublasZgemv_v2 {
 
 struct cublasSgemmEx {
   static constexpr const char* kName = "cublasSgemmEx";
-  static constexpr uint32_t kFields = 17;
   uint64_t handle;
   int32_t transa;
   int32_t transb;
@@ -813,7 +781,6 @@ struct cublasSgemmEx {
 
 struct cublasGemmEx {
   static constexpr const char* kName = "cublasGemmEx";
-  static constexpr uint32_t kFields = 19;
   uint64_t handle;
   int32_t transa;
   int32_t transb;
@@ -858,7 +825,6 @@ struct cublasGemmEx {
 
 struct cublasGemmStridedBatchedEx {
   static constexpr const char* kName = "cublasGemmStridedBatchedEx";
-  static constexpr uint32_t kFields = 23;
   uint64_t handle;
   int32_t transa;
   int32_t transb;
@@ -911,7 +877,6 @@ struct cublasGemmStridedBatchedEx {
 
 struct stream_query {
   static constexpr const char* kName = "stream_query";
-  static constexpr uint32_t kFields = 1;
   uint64_t stream;
   void read([[maybe_unused]] Unpacker& u) {
     get(u, &stream);
@@ -920,7 +885,6 @@ struct stream_query {
 
 struct event_query {
   static constexpr const char* kName = "event_query";
-  static constexpr uint32_t kFields = 1;
   uint64_t event;
   void read([[maybe_unused]] Unpacker& u) {
     get(u, &event);
@@ -929,7 +893,6 @@ struct event_query {
 
 struct cudnn_execute {
   static constexpr const char* kName = "cudnn_execute";
-  static constexpr uint32_t kFields = 5;
   uint64_t handle;
   uint64_t stream;
   int64_t plan;
@@ -946,7 +909,6 @@ struct cudnn_execute {
 
 struct cudnn_batch_norm_room {
   static constexpr const char* kName = "cudnn_batch_norm_room";
-  static constexpr uint32_t kFields = 5;
   uint64_t handle;
   uint64_t stream;
   int32_t room;
@@ -963,7 +925,6 @@ struct cudnn_batch_norm_room {
 
 struct cudnn_batch_norm_training {
   static constexpr const char* kName = "cudnn_batch_norm_training";
-  static constexpr uint32_t kFields = 22;
   uint64_t handle;
   uint64_t stream;
   int32_t mode;
@@ -1014,7 +975,6 @@ struct cudnn_batch_norm_training {
 
 struct cudnn_batch_norm_inference {
   static constexpr const char* kName = "cudnn_batch_norm_inference";
-  static constexpr uint32_t kFields = 15;
   uint64_t handle;
   uint64_t stream;
   int32_t mode;
@@ -1051,7 +1011,6 @@ struct cudnn_batch_norm_inference {
 
 struct cudnn_batch_norm_backward {
   static constexpr const char* kName = "cudnn_batch_norm_backward";
-  static constexpr uint32_t kFields = 24;
   uint64_t handle;
   uint64_t stream;
   int32_t mode;
@@ -1201,6 +1160,54 @@ inline bool is_for_lane(Number number) {
     case Number::cudnn_batch_norm_backward:
       return true;
     default: return false;
+  }
+}
+
+// Fields of a message that is_for_lane().
+inline uint32_t field_count(Number number) {
+  switch (number) {
+    case Number::copy_inline: return 3;
+    case Number::copy_fetch: return 3;
+    case Number::copy_from_host: return 4;
+    case Number::copy_to_host: return 4;
+    case Number::copy_device: return 4;
+    case Number::copy_device_2d: return 7;
+    case Number::event_record: return 3;
+    case Number::launch: return 10;
+    case Number::launch_ex: return 11;
+    case Number::blas_dot: return 8;
+    case Number::lt_heuristic: return 7;
+    case Number::lt_matmul: return 15;
+    case Number::cudaMemsetAsync: return 4;
+    case Number::cudaMemset2DAsync: return 6;
+    case Number::cudaStreamWaitEvent: return 3;
+    case Number::cudaStreamSynchronize: return 1;
+    case Number::cudaDeviceSynchronize: return 0;
+    case Number::cudaEventSynchronize: return 1;
+    case Number::cudaEventElapsedTime: return 2;
+    case Number::cublasSgemm_v2: return 14;
+    case Number::cublasDgemm_v2: return 14;
+    case Number::cublasCgemm_v2: return 14;
+    case Number::cublasZgemm_v2: return 14;
+    case Number::cublasSgemmStridedBatched: return 18;
+    case Number::cublasDgemmStridedBatched: return 18;
+    case Number::cublasCgemmStridedBatched: return 18;
+    case Number::cublasZgemmStridedBatched: return 18;
+    case Number::cublasSgemv_v2: return 12;
+    case Number::cublasDgemv_v2: return 12;
+    case Number::cublasCgemv_v2: return 12;
+    case Number::cublasZgemv_v2: return 12;
+    case Number::cublasSgemmEx: return 17;
+    case Number::cublasGemmEx: return 19;
+    case Number::cublasGemmStridedBatchedEx: return 23;
+    case Number::stream_query: return 1;
+    case Number::event_query: return 1;
+    case Number::cudnn_execute: return 5;
+    case Number::cudnn_batch_norm_room: return 5;
+    case Number::cudnn_batch_norm_training: return 22;
+    case Number::cudnn_batch_norm_inference: return 15;
+    case Number::cudnn_batch_norm_backward: return 24;
+    default: return 0;
   }
 }
 

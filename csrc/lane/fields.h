@@ -35,7 +35,7 @@ struct Scalar {
 
 template <typename T>
 void get_integer(Unpacker& u, T* to) {
-  int64_t v = u.integer();
+  int64_t v = u.signed_integer();
   if (v < std::numeric_limits<T>::min() || v > std::numeric_limits<T>::max()) {
     throw std::invalid_argument(std::to_string(v) + " is out of range");
   }
@@ -44,11 +44,15 @@ void get_integer(Unpacker& u, T* to) {
 
 inline void get(Unpacker& u, int32_t* to) { get_integer(u, to); }
 inline void get(Unpacker& u, uint32_t* to) { get_integer(u, to); }
-inline void get(Unpacker& u, int64_t* to) { *to = u.integer(); }
-inline void get(Unpacker& u, uint64_t* to) { *to = static_cast<uint64_t>(u.integer()); }
+inline void get(Unpacker& u, int64_t* to) { *to = u.signed_integer(); }
+inline void get(Unpacker& u, uint64_t* to) { *to = u.unsigned_integer(); }
 inline void get(Unpacker& u, double* to) { *to = u.real(); }
-inline void get(Unpacker& u, Bytes* to) { to->data = u.bytes(&to->size); }
+inline void get(Unpacker& u, Bytes* to) {
+  if (!u.at_bytes()) throw std::invalid_argument("no bytes where they should be");
+  to->data = u.bytes(&to->size);
+}
 inline void get(Unpacker& u, List* to) {
+  if (!u.at_array()) throw std::invalid_argument("no list where it should be");
   to->data = u.position();
   u.skip();
   to->size = u.position() - to->data;
@@ -56,6 +60,7 @@ inline void get(Unpacker& u, List* to) {
 inline void get(Unpacker& u, Scalar* to) {
   if (!u.at_bytes()) return get(u, &to->device);
   const char* p = u.bytes(&to->size);
+  if (!u.ok()) return;
   if (to->size == 0 || to->size > sizeof to->host) {
     throw std::invalid_argument("a scalar of " + std::to_string(to->size) + " bytes");
   }

@@ -141,8 +141,9 @@ bool Lane::run_one(const Peeked& record) {
   memcpy(frame_.data(), record.frame, record.size);  // the client may still write to the ring
   if (!is_executors(frame_.data(), record.size)) return false;
   Unpacker u(frame_.data(), record.size);
-  u.array();
+  uint32_t values = u.array();
   auto number = static_cast<Number>(u.integer());
+  if (values != 1 + field_count(number)) throw std::invalid_argument("a frame of another length");
   Answer answer(channel_, record.reply);
   executor_->run(number, u, &answer);
   this->answer(record.reply, answer);

@@ -55,6 +55,14 @@ inline bool is_for_lane(Number number) {{
   }}
 }}
 
+// Fields of a message that is_for_lane().
+inline uint32_t field_count(Number number) {{
+  switch (number) {{
+{chr(10).join(f"    case Number::{m.name}: return {len(m.fields)};" for m in messages)}
+    default: return 0;
+  }}
+}}
+
 }}  // namespace mnemosyne
 """
 
@@ -100,7 +108,6 @@ def _struct(message: Message) -> str:
     reads = "".join(f"    get(u, &{f.name});\n" for f in message.fields)
     return f"""struct {message.name} {{
   static constexpr const char* kName = "{message.name}";
-  static constexpr uint32_t kFields = {len(message.fields)};
 {fields}
   void read([[maybe_unused]] Unpacker& u) {{
 {reads}  }}

@@ -21,6 +21,8 @@ SHT_SYMTAB = 2
 SHT_CUDA_INFO = 0x70000000
 _SHN_LORESERVE = 0xFF00
 
+_TIMES_READ = 4  # of a string table; those of public CUDA 13 libraries are read once (measured)
+
 _SECTION = Struct("<IIQQQQIIQQ")
 _SYMBOL = Struct("<IBBHQQ")
 
@@ -69,12 +71,11 @@ class Elf:
             return
         if table.link >= len(self.sections) or table.size % _SYMBOL.size:
             raise CubinError(f"{self.where}: symbol table is malformed")
-        names = bytes(self.data(self.sections[table.link]))
+        names = _Names(self.data(self.sections[table.link]), self.where)
         for index, fields in enumerate(_SYMBOL.iter_unpack(self.data(table))):
             name, info, other, section, _value, size = fields
             if info & 15 in kinds:
-                text = _string(names, name, self.where)
-                yield Symbol(index, info & 15, other, section, size, text)
+                yield Symbol(index, info & 15, other, section, size, names.at(name))
 
 
 def read_elf(image: bytes, where: str) -> Elf:
@@ -88,9 +89,10 @@ def read_elf(image: bytes, where: str) -> Elf:
     view = memoryview(image)
     table = _slice(view, elf["e_shoff"], count * _SECTION.size, f"{where}, section table")
     headers = list(_SECTION.iter_unpack(table))
-    strings = bytes(_slice(view, headers[names][4], headers[names][5], f"{where}, section names"))
+    strings = _slice(view, headers[names][4], headers[names][5], f"{where}, section names")
+    texts = _Names(strings, where)
     sections = tuple(
-        Section(_string(strings, name, where), kind, offset, size, link)
+        Section(texts.at(name), kind, offset, size, link)
         for name, kind, _flags, _address, offset, size, link, _info, _align, _entry in headers
     )
     return Elf(view, str(elf["e_type"]), _arch(elf), sections, where)
@@ -121,11 +123,23 @@ def _slice(view: memoryview, offset: int, size: int, where: str) -> memoryview:
     return view[offset : offset + size]
 
 
-def _string(table: bytes, start: int, where: str) -> str:
-    end = table.find(b"\0", start)
-    if start >= len(table) or end < 0:
-        raise CubinError(f"{where}: a name at {start} is outside the string table")
-    name = table[start:end].decode(errors="replace")
-    if not name.isprintable() or "\ufffd" in name:  # it goes into messages and listings
-        raise CubinError(f"{where}: the name at {start} is not text")
-    return name
+class _Names:
+    """A string table. Names may overlap in it, so what is read of it in all is bounded."""
+
+    def __init__(self, table: memoryview, where: str) -> None:
+        self._table = bytes(table)
+        self._where = where
+        self._left = _TIMES_READ * len(table)
+
+    def at(self, start: int) -> str:
+        """The name that starts here; CubinError when there is none or it is no text."""
+        end = self._table.find(b"\0", start)
+        if start >= len(self._table) or end < 0:
+            raise CubinError(f"{self._where}: a name at {start} is outside the string table")
+        self._left -= end - start
+        if self._left < 0:
+            raise CubinError(f"{self._where}: too many names overlap")
+        name = self._table[start:end].decode(errors="replace")
+        if not name.isprintable() or "\ufffd" in name:  # it goes into messages and listings
+            raise CubinError(f"{self._where}: the name at {start} is not text")
+        return name

@@ -31,6 +31,8 @@ _READ_ONLY = re.compile(r"\$str(\$\d+)?|__unnamed_\d+|__cudart_\w+|mrg32k3aM\w+|
 _RESERVED_SHARED = ".nv.shared.reserved.0"
 _RESERVED_BYTES = 1024
 
+_MOST_THREADS = 1 << 32  # far more than any device allows
+
 _PAIR = Struct("<II")  # symbol index, value
 _PARAM = Struct("<IHHI")  # index, ordinal, offset, size << 18 | other bits
 _PARAM_V2 = Struct("<IHHHH")  # index, ordinal, offset, size, other bits
@@ -134,6 +136,7 @@ class _KernelReader:
     def __init__(self, elf: Elf) -> None:
         self._elf = elf
         self._sections = {section.name: section for section in elf.sections}
+        self._left = len(elf.image)  # of the bytes that all kernels' sections can have
         self._by_symbol = _symbol_records(elf, self._sections.get(".nv.info"))
         # From sm_90 on, .nv.shared.<kernel> includes the kilobyte that the system reserves.
         self._reserved = _RESERVED_BYTES if _RESERVED_SHARED in self._sections else 0
@@ -143,6 +146,9 @@ class _KernelReader:
         where = f"{self._elf.where}, kernel {symbol.name}"
         if section is None or section.type != SHT_CUDA_INFO:
             raise CubinError(f"{where}: has no .nv.info section")
+        self._left -= section.size
+        if self._left < 0:
+            raise CubinError(f"{where}: .nv.info sections overlap")
         params, param_bytes, max_threads = _read_info(self._elf.data(section), where)
         facts = self._by_symbol
         return Kernel(
@@ -191,6 +197,8 @@ def _read_info(data: memoryview, where: str) -> tuple[_Params, int, int | None]:
             param_bytes = number
         elif attribute == Attribute.MAX_THREADS and len(value) == _BLOCK.size:
             max_threads = prod(_BLOCK.unpack(value))
+            if max_threads > _MOST_THREADS:
+                raise CubinError(f"{where}: blocks of {max_threads} threads")
     return params, param_bytes, max_threads
 
 

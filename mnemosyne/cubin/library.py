@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from elftools.elf.elffile import ELFFile
 from elftools.elf.segments import NoteSegment
@@ -23,6 +23,7 @@ from .fatbin import FATBIN_MAGIC, FATBIN_SECTIONS, HEADER_BYTES, fatbin_span
 
 MAX_SPAN = 256 << 20
 """Largest fatbin or cubin file we read, in bytes; public CUDA 13 libraries go up to 57 MB."""
+_MAX_NOTES = 64 << 10  # bytes; segments may overlap, and each would be read
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +62,18 @@ def read_build_id(path: Path) -> str | None:
         if _read(file, Span(0, min(4, _size(file))), path) != ELF_MAGIC:
             return None
         try:
-            # Segments, because for its sections pyelftools would parse a large hash table.
-            segments = list(ELFFile(file).iter_segments("PT_NOTE"))
-            notes = [n for s in segments if isinstance(s, NoteSegment) for n in s.iter_notes()]
+            notes = _notes(ELFFile(file))
         except Exception as error:  # pyelftools lets construct, struct and seek errors through
             raise CubinError(f"{path}: malformed ELF file ({type(error).__name__})") from None
     return next((str(n["n_desc"]) for n in notes if n["n_type"] == "NT_GNU_BUILD_ID"), None)
+
+
+def _notes(elf: ELFFile) -> list[Any]:
+    # Segments, because for its sections pyelftools would parse a large hash table.
+    segments = [s for s in elf.iter_segments("PT_NOTE") if isinstance(s, NoteSegment)]
+    if sum(segment["p_filesz"] for segment in segments) > _MAX_NOTES:
+        raise ValueError("too many notes")
+    return [note for segment in segments for note in segment.iter_notes()]
 
 
 def find_torch_library() -> Path:

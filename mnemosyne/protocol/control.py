@@ -18,6 +18,8 @@ from mnemosyne.protocol.errors import ProtocolError
 #: Longest control message in bytes; a journal with thousands of objects stays far below it.
 MAX_CONTROL = 1 << 26
 _LENGTH = struct.Struct("<I")
+#: MemoryError: a list that claims more elements than there is room for.
+_MALFORMED = (ValueError, msgpack.exceptions.UnpackException, RecursionError, MemoryError)
 
 
 @dataclass(frozen=True)
@@ -238,8 +240,8 @@ class Reader:
 def decode(body: bytes) -> Control:
     """One message without its length prefix. Raises ProtocolError."""
     try:
-        values = msgpack.unpackb(body)
-    except (ValueError, msgpack.exceptions.UnpackException, RecursionError) as error:
+        values = msgpack.unpackb(body, max_map_len=0, max_ext_len=0)
+    except _MALFORMED as error:
         raise ProtocolError(f"not msgpack: {error or type(error).__name__}") from None
     if type(values) is not list or not values or type(values[0]) is not int:
         raise ProtocolError("a control message is not an array that starts with its kind")

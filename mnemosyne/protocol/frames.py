@@ -14,14 +14,20 @@ import msgpack
 from mnemosyne.api import SPEC, Field, Kind, Message
 from mnemosyne.protocol.errors import ProtocolError
 
-_MAX_UNSIGNED = 2**64
-_MIN_SIGNED = -(2**63)
+Check = Callable[[Any], bool]
+
+#: Longest list, and how deep lists nest; csrc/common/msgpack.h has the same. A list is given the
+#: room that it claims before its elements are read, at each depth.
+_MAX_LIST = 1024
+_MAX_DEPTH = 64
+_MAX_SCALAR = 16  # bytes
+_LIMITS = {"max_array_len": _MAX_LIST, "max_map_len": 0, "max_ext_len": 0}
 
 
 def decode(frame: bytes) -> tuple[Message, list[Any]]:
     """The message and its field values. Raises ProtocolError for what the spec does not allow."""
     try:
-        values = msgpack.unpackb(frame, strict_map_key=True, use_list=True)
+        values = msgpack.unpackb(frame, **_LIMITS)
     except (ValueError, msgpack.exceptions.UnpackException, RecursionError) as error:
         raise ProtocolError(f"a frame is not msgpack: {error or type(error).__name__}") from None
     if type(values) is not list or not values or type(values[0]) is not int:
@@ -59,12 +65,12 @@ def _check(message: Message, values: list[Any]) -> None:
             raise ProtocolError(f"{message.name}: {field.name} is no {field.kind.value}")
 
 
-def _is_unsigned(value: Any) -> bool:
-    return type(value) is int and 0 <= value < _MAX_UNSIGNED
+def _integer(low: int, high: int) -> Check:
+    return lambda value: type(value) is int and low <= value <= high
 
 
-def _is_integer(value: Any) -> bool:
-    return type(value) is int and _MIN_SIGNED <= value < _MAX_UNSIGNED
+_is_unsigned = _integer(0, 2**64 - 1)
+_is_signed = _integer(-(2**63), 2**63 - 1)
 
 
 def _is_real(value: Any) -> bool:
@@ -79,33 +85,49 @@ def _is_text(value: Any) -> bool:
     return type(value) is str
 
 
-def _is_list(value: Any) -> bool:
-    return type(value) is list
-
-
 def _is_scalar(value: Any) -> bool:
-    return type(value) is bytes or _is_unsigned(value)
+    return 0 < len(value) <= _MAX_SCALAR if type(value) is bytes else _is_unsigned(value)
 
 
-_CHECK_OF_KIND: dict[Kind, Callable[[Any], bool]] = {
-    Kind.INT: _is_integer,
+def _list_of(*kinds: type) -> Check:
+    """Lists of such values and of further lists."""
+
+    def is_plain(value: Any, depth: int) -> bool:
+        if type(value) is list:
+            return depth > 0 and all(is_plain(element, depth - 1) for element in value)
+        return type(value) in kinds
+
+    return lambda value: type(value) is list and is_plain(value, _MAX_DEPTH)
+
+
+#: By C type: what an integer can be.
+_INTEGERS = {
+    "int": _integer(-(2**31), 2**31 - 1),
+    "unsigned int": _integer(0, 2**32 - 1),
+    "long long": _is_signed,
+    "size_t": _is_unsigned,
+}
+_CHECK_OF_KIND: dict[Kind, Check] = {
     Kind.REAL: _is_real,
-    Kind.PTR: _is_unsigned,
-    Kind.STREAM: _is_unsigned,
-    Kind.EVENT: _is_unsigned,
-    Kind.BLAS: _is_unsigned,
-    Kind.CUDNN: _is_unsigned,
-    Kind.FUNCTION: _is_unsigned,
     Kind.SCALAR: _is_scalar,
     Kind.BYTES: _is_bytes,
     Kind.TEXT: _is_text,
-    Kind.LIST: _is_list,
+    Kind.LIST: _list_of(int, bytes, str),
 }
+_is_lanes_list = _list_of(int, bytes)
 
 
-def _checks(fields: tuple[Field, ...]) -> tuple[Callable[[Any], bool], ...]:
-    return tuple(_CHECK_OF_KIND[field.kind] for field in fields)
+def _check_of(message: Message, field: Field) -> Check:
+    """As strict as csrc/lane/fields.h, which reads a lane's messages in C++."""
+    if field.kind is Kind.INT:
+        return _INTEGERS[field.ctype]
+    if field.kind is Kind.LIST and message.lane:
+        return _is_lanes_list
+    return _CHECK_OF_KIND.get(field.kind, _is_unsigned)  # pointers, handles
 
 
-_CHECKS = {message.name: _checks(message.fields) for message in SPEC.messages.values()}
+_CHECKS = {
+    message.name: tuple(_check_of(message, field) for field in message.fields)
+    for message in SPEC.messages.values()
+}
 _NUMBERS = {message.name: number for number, message in SPEC.messages.items()}

@@ -158,8 +158,11 @@ class Supervisor:
         return Client(number, slot, peer, place, time.monotonic(), channel, host, pidfd)
 
     def _end(self, client: Client, reason: str) -> None:
-        """The client is gone; the worker is to end its session."""
-        if client.state in (State.CLOSING, State.LATE):
+        """The client is gone; the worker is to end its session.
+
+        It may have ended meanwhile, and the numbers of its files may be another client's by now.
+        """
+        if client.number not in self._clients or client.state in (State.CLOSING, State.LATE):
             return
         client.state = State.CLOSING
         log.info("%s ends: %s", client, reason)

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import msgpack
+from golden import INTEGERS
 
-from mnemosyne.api import SPEC
+from mnemosyne.api import SPEC, Field, Kind
 from mnemosyne.protocol import PROTOCOL_VERSION
 from mnemosyne.protocol.control import Hello, Reader, Welcome, encode
 from mnemosyne.protocol.frames import encode as encode_frame
@@ -137,19 +138,21 @@ class RingClient:
         struct.pack_into("<" + form, self.map, at, value)
 
 
-def random_value(rng: random.Random, kind: str, pointers: list[int]) -> Any:
+def random_value(rng: random.Random, field: Field, pointers: list[int]) -> Any:
     """A value of the right form, often of a wrong meaning."""
     number = rng.choice([0, 1, 2, 3, 16, 68, 100, 4096, 2**31 - 1, 2**40, 2**63, 2**64 - 1])
-    signed = rng.choice([number, -1, -(2**31), -(2**63), rng.randint(0, 5)])
+    if field.kind is Kind.INT:
+        low, high = INTEGERS[field.ctype]
+        signed = rng.choice([number, -1, -(2**31), -(2**63), rng.randint(0, 5)])
+        return min(max(signed, low), high)
     blob = rng.choice([b"", b"\0" * 4, b"\0" * 8, rng.randbytes(rng.randint(0, 64))])
-    nested = rng.choice([[], [0, 4, 4, 4, []], [68, 0, []], [[1, b"\0" * 4]], [None, "x", 3, b""]])
-    choices: dict[str, Any] = {
-        "int": signed,
-        "real": rng.random(),
-        "ptr": rng.choice([number, *pointers, *(p + rng.randint(0, 5000) for p in pointers)]),
-        "scalar": rng.choice([blob, number, *pointers]),
-        "bytes": blob,
-        "text": rng.choice(["", "kernel", "\0", "ä" * 100]),
-        "list": nested,
+    nested = rng.choice([[], [0, 4, 4, 4, []], [68, 0, []], [[1, b"\0" * 4]], [[], 7, 3, b""]])
+    choices: dict[Kind, Any] = {
+        Kind.REAL: rng.random(),
+        Kind.PTR: rng.choice([number, *pointers, *(p + rng.randint(0, 5000) for p in pointers)]),
+        Kind.SCALAR: rng.choice([blob[:16] or b"\0", number, *pointers]),
+        Kind.BYTES: blob,
+        Kind.TEXT: rng.choice(["", "kernel", "\0", "ä" * 100]),
+        Kind.LIST: nested,
     }
-    return choices.get(kind, rng.choice([0, 1, 16, 32, number]))
+    return choices.get(field.kind, rng.choice([0, 1, 16, 32, number]))

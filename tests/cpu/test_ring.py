@@ -4,62 +4,26 @@ from __future__ import annotations
 
 import random
 import struct
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import psutil
 import pytest
-from conftest import ROOT, wait_until
+from conftest import wait_until
+from logged_server import LoggedServer, logged_server
 from ring import MESSAGES, RingClient, random_value
 
 from mnemosyne._native import fnv1a
 from mnemosyne.api import Kind, Message
-from mnemosyne.protocol.frames import encode
+from mnemosyne.protocol.frames import decode, encode
 
 MIB = 1 << 20
 
 
-@dataclass
-class LoggedServer:
-    """A server whose log a test can read."""
-
-    process: subprocess.Popen[bytes]
-    socket: Path
-    log: Path
-
-    def client(self) -> RingClient:
-        return RingClient(self.socket)
-
-    def worker(self) -> psutil.Process:
-        return psutil.Process(self.process.pid).children()[0]
-
-    def says(self, text: str) -> bool:
-        return text in self.log.read_text()
-
-    def kill_worker(self) -> None:
-        """Returns when the supervisor has decided which sessions go on."""
-        before = self.log.read_text().count("starting another worker")
-        self.worker().kill()
-        assert wait_until(lambda: self.log.read_text().count("starting another worker") > before)
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoggedServer]:
-    folder = tmp_path_factory.mktemp("frames")
-    path, log = folder / "s.sock", folder / "log"
-    command = [sys.executable, "-m", "mnemosyne.server", "--clients", "4", "--device", "cpu"]
-    with log.open("wb") as out:
-        process = subprocess.Popen([*command, "--socket", str(path)], cwd=ROOT, stderr=out)
-    running = LoggedServer(process, path, log)
-    assert wait_until(lambda: running.says("mnemosyne: ready")), log.read_text()
-    yield running
-    process.terminate()
-    assert process.wait(5) == 0
-    assert not running.says("bug:"), log.read_text()
+    with logged_server(tmp_path_factory.mktemp("frames")) as running:
+        yield running
 
 
 @pytest.fixture
@@ -227,8 +191,9 @@ def test_random_frames_of_the_right_form_never_hurt_a_neighbour(
         one.post("cudaEventCreateWithFlags", 32, 0)
         for _ in range(100):
             message = rng.choice(messages)
-            fields = [random_value(rng, f.kind.value, pointers) for f in message.fields]
+            fields = [random_value(rng, f, pointers) for f in message.fields]
             one.put(encode(message, *fields))
+            decode(encode(message, *fields))
         one.drain()
         one.close()
         assert neighbour.call("cudaDeviceSynchronize") == [0]
@@ -292,3 +257,21 @@ def test_work_in_flight_when_the_worker_dies_is_an_error(
     server.kill_worker()
     assert "worker died" in client.wait_dead()
     assert fetch(idle, pointer, 4) == bytes(4)
+
+
+def test_a_client_that_hangs_up_while_it_is_ended_is_ended_once(
+    server: LoggedServer, client: RingClient, others: Starter
+) -> None:
+    """The supervisor hears both at once; it must not take another client's files for that one's."""
+    supervisor = psutil.Process(server.process.pid)
+    for _ in range(3):
+        leaving = others()
+        supervisor.suspend()
+        assert wait_until(lambda: supervisor.status() == psutil.STATUS_STOPPED)
+        leaving.close()
+        leaving.put(b"\xc1")
+        leaving.wait_dead()
+        supervisor.resume()
+        others().close()
+    assert client.call("cudaDeviceSynchronize") == [0]
+    assert not server.says("Traceback"), server.log.read_text()

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from cubin_images import FakeCubin, FakeKernel, cubin, elf, hval, sval
+from cubin_images import INFO, STRTAB, SYMTAB, FakeCubin, FakeKernel, cubin, elf, hval, sval
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -133,3 +133,31 @@ def test_names_are_demangled_or_left() -> None:
     names = ["_Z3addPfS_i", "plain_c", "_Znonsense", "", static, hidden]
     readable = ["add(float*, float*, int)", "plain_c", "_Znonsense", ""]
     assert demangle(names) == [*readable, "sort(float*)", "(anonymous namespace)::sort(float*)"]
+
+
+def _image(names: bytes, symbols: bytes, *more: tuple[str, int, bytes, int]) -> bytes:
+    """A cubin with these string and symbol tables."""
+    tables = [(".strtab", STRTAB, names, 0), (".symtab", SYMTAB, symbols, 0)]
+    return elf([*tables, *more], machine=190, type_=2, abi=(0x41, 8), flags=6 << 24 | 90 << 8)
+
+
+def test_names_that_overlap_without_end_are_an_error() -> None:
+    """Each of them is short work, all of them together are hours."""
+    names = b"\0" + b"a" * 100_000 + b"\0"
+    symbols = b"".join(struct.pack("<IBBHQQ", 1 + i, 1, 0, 0, 0, 0) for i in range(90_000))
+    with pytest.raises(CubinError, match="too many names overlap"):
+        read_layout(_image(names, symbols))
+
+
+def test_records_that_all_kernels_share_are_an_error() -> None:
+    info = struct.pack("<BBH", 1, 0x3E, 0) * 100_000
+    symbols = struct.pack("<IBBHQQ", 1, 0x12, 0x10, 4, 0, 0) * 5000
+    section = (".nv.info._Z1kv", INFO, info, 0)
+    with pytest.raises(CubinError, match=r"\.nv\.info sections overlap"):
+        read_layout(_image(b"\0_Z1kv\0" + bytes(100_000), symbols, section))
+
+
+def test_impossibly_large_blocks_are_an_error() -> None:
+    fake = FakeKernel("_Z1kv", (), 0, block=(1 << 31, 1 << 31, 1 << 31))
+    with pytest.raises(CubinError, match="blocks of"):
+        read_layout(cubin(FakeCubin([fake])))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -184,3 +185,13 @@ def test_bare_files_are_one_span(tmp_path: Path) -> None:
     for blob in (FATBINS[0], IMAGES[0]):
         (tmp_path / "file").write_bytes(blob)
         assert find_spans(tmp_path / "file") == [Span(0, len(blob))]
+
+
+def test_notes_that_many_segments_share_are_an_error(tmp_path: Path, registry: Registry) -> None:
+    image, notes = bytearray(library(FATBINS)), struct.pack("<III4s", 4, 0, 1, b"ABC") * 20_000
+    segment = struct.pack("<IIQQQQQQ", 4, 4, len(image), 0, 0, len(notes), len(notes), 4)
+    struct.pack_into("<Q", image, 32, len(image) + len(notes))  # e_phoff
+    struct.pack_into("<H", image, 56, 3000)  # e_phnum
+    (tmp_path / "lib.so").write_bytes(image + notes + segment * 3000)
+    with pytest.raises(CubinError, match="malformed"):
+        registry.module_from_file(tmp_path / "lib.so", 64, 1000)

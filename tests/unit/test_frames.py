@@ -6,6 +6,7 @@ from typing import Any
 
 import msgpack
 import pytest
+from golden import INTEGERS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,9 +16,8 @@ from mnemosyne.protocol.frames import decode, encode, encode_reply
 
 UNSIGNED = st.integers(0, 2**64 - 1)
 VALUES = {
-    Kind.INT: st.integers(-(2**63), 2**64 - 1),
     Kind.REAL: st.floats(allow_nan=False),
-    Kind.SCALAR: st.binary(max_size=16) | UNSIGNED,
+    Kind.SCALAR: st.binary(min_size=1, max_size=16) | UNSIGNED,
     Kind.BYTES: st.binary(max_size=300),
     # Not st.text: its table of characters takes a second to build, which Hypothesis takes for slow.
     Kind.TEXT: st.binary(max_size=100).map(lambda data: data.decode("latin-1")),
@@ -26,7 +26,13 @@ VALUES = {
 
 
 def values_of(fields: tuple[Field, ...]) -> st.SearchStrategy[tuple[Any, ...]]:
-    return st.tuples(*(VALUES.get(field.kind, UNSIGNED) for field in fields))
+    return st.tuples(*map(values_for, fields))
+
+
+def values_for(field: Field) -> st.SearchStrategy[Any]:
+    if field.kind is Kind.INT:
+        return st.integers(*INTEGERS[field.ctype])
+    return VALUES.get(field.kind, UNSIGNED)
 
 
 @st.composite
@@ -77,6 +83,14 @@ def _named(name: str) -> Message:
         ([1, 1.5], "malloc: bytes is no int"),
         ([1, True], "malloc: bytes is no int"),
         ([2, -1], "free: devPtr is no ptr"),
+        ([1, -1], "malloc: bytes is no int"),
+        ([14, 1, 2**31, 0], "function_attribute: attribute is no int"),
+        ([11, 1, 1, -1], "event_record: flags is no int"),
+        ([36, *[0] * 6, b"", *[0] * 7], "cublasSgemm_v2: alpha is no scalar"),
+        ([36, *[0] * 6, b"x" * 17, *[0] * 7], "cublasSgemm_v2: alpha is no scalar"),
+        ([12, [1, 2.5], "k"], "kernel: module is no list"),
+        ([12, [None], "k"], "kernel: module is no list"),
+        ([17, *[1] * 9, b"", ["text"]], "launch_ex: attributes is no list"),
     ],
 )
 def test_complaints_say_what_is_wrong(values: list[Any], complaint: str) -> None:
@@ -84,9 +98,38 @@ def test_complaints_say_what_is_wrong(values: list[Any], complaint: str) -> None
         decode(msgpack.packb(values))
 
 
+def test_lists_nest_as_deep_as_they_may() -> None:
+    deep: list[Any] = []
+    for depth in range(1, 70):
+        frame = msgpack.packb([12, deep, "k"])
+        if depth <= 64:
+            decode(frame)
+        else:
+            with pytest.raises(ProtocolError, match="kernel: module is no list"):
+                decode(frame)
+        deep = [deep]
+
+
 def test_deep_nesting_is_refused() -> None:
     with pytest.raises(ProtocolError):
         decode(b"\x91" * 100_000)
+
+
+def test_a_list_longer_than_any_is_refused_before_it_is_read() -> None:
+    _, (module, name) = decode(encode(_named("kernel"), [0] * 1024, "k"))
+    assert (module, name) == ([0] * 1024, "k")
+    for claimed in (1025, 2**20, 2**32 - 1):
+        start = b"\x93\x0c\xdd" + claimed.to_bytes(4, "big")
+        with pytest.raises(ProtocolError, match="exceeds max_array_len"):
+            decode(start + bytes(2**20))
+
+
+@pytest.mark.parametrize("value", [{1: 2}, msgpack.Timestamp(1), msgpack.ExtType(5, b"x")])
+def test_kinds_of_values_that_no_frame_has_are_refused(value: Any) -> None:
+    with pytest.raises(ProtocolError):
+        decode(msgpack.packb([12, [value], "k"]))
+    with pytest.raises(ProtocolError):
+        control.decode(msgpack.packb([16, 1, value]))
 
 
 def test_numbers_are_stable() -> None:

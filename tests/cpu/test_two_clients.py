@@ -1,0 +1,328 @@
+"""Two clients of one server: neither can name what the other has, in any message there is.
+
+How this works: for every message of the specification there are sound values, of the client's own
+objects. Then each field that names an object gets the other client's, and the call must fail as it
+does natively for a handle or pointer that does not exist.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from cubin_images import FakeCubin, FakeKernel, cubin, entry, fatbin
+from cudnn_descriptors import graph, heuristic, plan, pointwise, tensor
+from logged_server import LoggedServer, logged_server
+from ring import MESSAGES, RingClient
+
+from mnemosyne._native import fnv1a
+from mnemosyne.api import SPEC, Field, Kind, Message
+from mnemosyne.api.spec import Way
+
+INVALID_VALUE, INVALID_DEVICE_FUNCTION, INVALID_RESOURCE_HANDLE, ILLEGAL_ADDRESS = 1, 98, 400, 700
+NOT_INITIALIZED, EXECUTION_FAILED = 1, 13  # cublasStatus_t
+DNN_NOT_INITIALIZED, DNN_BAD_PARAM, DNN_EXECUTION_FAILED = 1001, 2000, 5000  # cudnnStatus_t
+#: void at::native::vectorized_elementwise_kernel<4, FillFunctor<float>, std::array<char*, 1>>(...)
+FILL = (
+    "_ZN2at6native29vectorized_elementwise_kernel"
+    "ILi4ENS0_11FillFunctorIfEESt5arrayIPcLm1EEEEviT0_T1_"
+)
+ROW = torch.zeros(2, 3)
+ADD = graph(pointwise(0, tensor(1, ROW), tensor(3, ROW), tensor(2, ROW)))  # of 1 and 2 into 3
+ELEMENTS = 64
+BYTES = 4 * ELEMENTS
+
+
+@dataclass(frozen=True)
+class Client:
+    """A session and what it has. Numbers start at ``first``, so that no two clients share any."""
+
+    ring: RingClient
+    first: int
+    pointers: tuple[int, int, int]
+    host: int
+    function: int
+
+    @property
+    def stream(self) -> int:
+        return self.first
+
+    @property
+    def event(self) -> int:
+        return self.first + 1
+
+    @property
+    def blas(self) -> int:
+        return self.first + 2
+
+    @property
+    def cudnn(self) -> int:
+        return self.first + 3
+
+    @property
+    def plan(self) -> int:
+        return self.first + 4
+
+    def named(self, kind: Kind, turn: int = 0) -> int:
+        """One of its objects of a kind."""
+        if kind is Kind.PTR:
+            return self.pointers[turn % 3]
+        numbers = {
+            Kind.STREAM: self.stream, Kind.EVENT: self.event, Kind.BLAS: self.blas,
+            Kind.CUDNN: self.cudnn, Kind.FUNCTION: self.function,
+        }  # fmt: skip
+        return numbers[kind]
+
+
+def _sound(ring: RingClient, name: str, *values: Any) -> Any:
+    status, *outputs = ring.call(name, *values)
+    assert status == 0, (name, values, outputs)
+    return outputs[0] if outputs else None
+
+
+def _new_client(ring: RingClient, first: int, module: list[Any], functions: int) -> Client:
+    """It asks for the kernel ``functions`` times: each time it gets the next number, from 1."""
+    pointers = tuple(_sound(ring, "malloc", BYTES) for _ in range(3))
+    host = _sound(ring, "host_alloc", 4096)
+    _sound(ring, "cudaStreamCreateWithPriority", first, 1, 0)
+    _sound(ring, "cudaEventCreateWithFlags", first + 1, 0)
+    _sound(ring, "event_record", first + 1, first, 0)
+    _sound(ring, "cublasCreate_v2", first + 2)
+    _sound(ring, "cudnnCreate", first + 3)
+    _sound(ring, "cudnn_plan", first + 3, first, first + 4, plan(ADD))
+    for _ in range(functions):
+        function = _sound(ring, "kernel", module, FILL)
+    client = Client(ring, first, pointers, host, function)  # type: ignore[arg-type]
+    _fill(client)
+    return client
+
+
+def _pattern(client: Client) -> bytes:
+    return struct.pack("<f", client.first) * ELEMENTS
+
+
+def _fill(client: Client) -> None:
+    for pointer in client.pointers:
+        _sound(client.ring, "copy_inline", pointer, _pattern(client), client.stream)
+    client.ring.drain()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoggedServer]:
+    with logged_server(tmp_path_factory.mktemp("two")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def clients(
+    server: LoggedServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Client, Client]]:
+    """(owner, intruder)"""
+    path: Path = tmp_path_factory.mktemp("module") / "fill.fatbin"
+    fake = FakeKernel(FILL, ((0, 4), (4, 4), (8, 8)), 16)
+    blob = fatbin(entry(cubin(FakeCubin([fake]))))
+    path.write_bytes(blob)
+    module = [str(path), 0, len(blob), fnv1a(blob)]
+    rings = server.client(), server.client()
+    yield _new_client(rings[0], 0x5000, module, 2), _new_client(rings[1], 0x6000, module, 1)
+    for ring in rings:
+        ring.close()
+
+
+INTEGERS = {
+    "m": 2, "n": 2, "k": 2, "lda": 2, "ldb": 2, "ldc": 2, "incx": 1, "incy": 1, "strideA": 4,
+    "strideB": 4, "strideC": 4, "batchCount": 2, "computeType": 68, "count": 8, "width": 4,
+    "height": 2, "pitch": 8, "dpitch": 8, "spitch": 8, "gridX": 1, "gridY": 1, "gridZ": 1,
+    "blockX": 64, "blockY": 1, "blockZ": 1, "blockSize": 64,
+}  # fmt: skip
+SQUARE = [0, 2, 2, 2, []]  # a layout: 32-bit floats, 2 x 2
+IMAGE, CHANNELS = [0, [2, 2, 1, 1], [2, 1, 1, 1]], [0, [1, 2, 1, 1], [2, 1, 1, 1]]
+LISTS = {
+    "desc": [68, 0, []], "attributes": [], "preference": [],
+    "heuristic": heuristic(ADD), "descriptor": plan(ADD),
+    "xDesc": IMAGE, "yDesc": IMAGE, "dxDesc": IMAGE, "dyDesc": IMAGE, "paramDesc": CHANNELS,
+}  # fmt: skip
+ONE = {"S": struct.pack("<f", 1), "D": struct.pack("<d", 1)}
+COMPLEX = {"C": struct.pack("<2f", 1, 0), "Z": struct.pack("<2d", 1, 0)}
+SCALARS = {**ONE, **COMPLEX}
+#: Fields that the CPU device does not read: it computes without scratch memory.
+UNREAD = {"workspace", "reserve"}
+#: Messages without a field that names an object, or that are tested by hand below.
+NAMELESS = {
+    "malloc", "host_alloc", "host_free", "kernel", "module_bytes", "lt_heuristic", "cudaMemGetInfo",
+    "cudaDeviceSynchronize", "cudnn_plan_destroy",
+}  # fmt: skip
+CREATING = {
+    message.name for message in SPEC.messages.values()
+    if any(field.way is Way.NEW for field in message.fields)
+}  # fmt: skip
+new_plan = count(0x8000)
+
+
+def _is_named(field: Field) -> bool:
+    kinds = (Kind.PTR, Kind.STREAM, Kind.EVENT, Kind.BLAS, Kind.CUDNN, Kind.FUNCTION)
+    return field.kind in kinds and field.way is not Way.NEW
+
+
+NAMING = [
+    (message, field)
+    for message in SPEC.messages.values()
+    for field in message.fields
+    if _is_named(field) and field.name not in UNREAD
+]
+
+
+def _values(client: Client, message: Message) -> list[Any]:
+    """Sound ones, of the client's own objects."""
+    pointers = iter(range(3))
+    return [_value(client, message, field, pointers) for field in message.fields]
+
+
+def _value(client: Client, message: Message, field: Field, pointers: Iterator[int]) -> Any:
+    if field.kind is Kind.PTR:
+        return client.named(Kind.PTR, next(pointers, 0))
+    if _is_named(field):
+        return client.named(field.kind)
+    if field.name == "plan":
+        return next(new_plan) if message.name == "cudnn_plan" else client.plan
+    if field.name == "data" and field.kind is Kind.LIST:
+        return [[number + 1, pointer] for number, pointer in enumerate(client.pointers)]
+    if field.kind is Kind.INT:
+        return client.host if field.name == "hostOffset" else INTEGERS.get(field.name, 0)
+    if field.kind is Kind.REAL:
+        return 1.0
+    if field.kind is Kind.SCALAR:
+        letter = message.name.removeprefix("cublas")[0]
+        return SCALARS.get(letter, SCALARS["S"])
+    if field.kind is Kind.BYTES:
+        return _arguments(client.pointers[0]) if field.name == "args" else b"inline"
+    if field.kind is Kind.LIST:
+        return LISTS.get(field.name, SQUARE)
+    raise AssertionError(f"{message.name}: what is a sound {field.name}?")
+
+
+def _arguments(pointer: int) -> bytes:
+    """Of the kernel: how many elements, their value, where."""
+    return struct.pack("<ifQ", ELEMENTS, 2.5, pointer)
+
+
+def _refusal(message: Message, field: Field) -> int:
+    """The code that CUDA, or cuBLAS, gives for an object that does not exist."""
+    if message.name.startswith("cudnn"):
+        return DNN_EXECUTION_FAILED if field.kind is Kind.PTR else DNN_NOT_INITIALIZED
+    if message.name.startswith(("cublas", "blas_", "lt_")):
+        return EXECUTION_FAILED if field.kind is Kind.PTR else NOT_INITIALIZED
+    if field.kind is Kind.PTR:
+        return INVALID_VALUE if message.name == "free" else ILLEGAL_ADDRESS
+    return INVALID_DEVICE_FUNCTION if field.kind is Kind.FUNCTION else INVALID_RESOURCE_HANDLE
+
+
+def _expect_undisturbed(owner: Client) -> None:
+    for pointer in owner.pointers:
+        assert _sound(owner.ring, "copy_fetch", pointer, BYTES, 0) == _pattern(owner)
+    _sound(owner.ring, "cudaStreamSynchronize", owner.stream)
+    _sound(owner.ring, "cudaEventSynchronize", owner.event)
+    _sound(owner.ring, "blas_configure", owner.blas, owner.stream, 0, 0, 0, 0)
+    assert _sound(owner.ring, "occupancy", owner.function, 64, 0, 0) == 32
+    assert owner.ring.take_error() == (0, "")
+
+
+def test_every_message_is_tried_or_names_nothing() -> None:
+    assert {message.name for message, _ in NAMING} | NAMELESS | CREATING == set(MESSAGES)
+
+
+@pytest.mark.parametrize(
+    ("message", "field"), NAMING, ids=[f"{m.name}-{f.name}" for m, f in NAMING]
+)
+def test_the_objects_of_another_client_do_not_exist(
+    clients: tuple[Client, Client], message: Message, field: Field
+) -> None:
+    owner, intruder = clients
+    at = message.fields.index(field)
+    values = _values(intruder, message)
+    if field.way is not Way.GONE and message.name != "free":
+        assert intruder.ring.call(message.name, *values)[0] == 0
+    values[at] = owner.named(field.kind)
+    assert intruder.ring.call(message.name, *values)[0] == _refusal(message, field)
+    assert intruder.ring.dead == ""
+    _expect_undisturbed(owner)
+
+
+def test_memory_of_another_client_cannot_be_reached_by_a_kernel(
+    clients: tuple[Client, Client],
+) -> None:
+    owner, intruder = clients
+    values = _values(intruder, MESSAGES["launch"])
+    for foreign in (owner.pointers[0], owner.ring.welcome.host_base + owner.host):
+        values[-1] = _arguments(foreign)
+        assert intruder.ring.call("launch", *values)[0] == ILLEGAL_ADDRESS
+    _expect_undisturbed(owner)
+
+
+@pytest.mark.parametrize(("attribute", "epilogue"), [(8, 4), (11, 130)])
+def test_memory_of_another_client_cannot_be_reached_by_an_epilogue(
+    clients: tuple[Client, Client], attribute: int, epilogue: int
+) -> None:
+    """BIAS_POINTER, and EPILOGUE_AUX_POINTER with RELU_AUX."""
+    owner, intruder = clients
+    values = _values(intruder, MESSAGES["lt_matmul"])
+    leading = [12, struct.pack("<q", 128)]
+    for pointer, status in ((intruder.pointers[2], 0), (owner.pointers[2], EXECUTION_FAILED)):
+        chosen = [[7, struct.pack("<i", epilogue)], [attribute, struct.pack("<q", pointer)]]
+        values[1] = [68, 0, [*chosen, leading]]
+        assert intruder.ring.call("lt_matmul", *values)[0] == status
+    _expect_undisturbed(owner)
+
+
+def test_plans_and_their_tensors_are_a_clients_own(clients: tuple[Client, Client]) -> None:
+    owner, intruder = clients
+    values = _values(intruder, MESSAGES["cudnn_execute"])
+    _sound(intruder.ring, "cudnn_execute", *values)
+    values[2] = owner.plan
+    assert intruder.ring.call("cudnn_execute", *values)[0] == DNN_BAD_PARAM
+    assert intruder.ring.call("cudnn_plan_destroy", owner.plan)[0] == DNN_BAD_PARAM
+    for foreign in range(3):
+        values = _values(intruder, MESSAGES["cudnn_execute"])
+        values[3][foreign][1] = owner.pointers[foreign]
+        assert intruder.ring.call("cudnn_execute", *values)[0] == DNN_EXECUTION_FAILED
+    _expect_undisturbed(owner)
+    mine = _values(owner, MESSAGES["cudnn_execute"])
+    _sound(owner.ring, "cudnn_execute", *mine)
+    _fill(owner)
+
+
+def test_pinned_memory_is_a_clients_own(clients: tuple[Client, Client]) -> None:
+    """Offsets count in the sender's own slot, and what it has not allocated cannot be freed."""
+    owner, intruder = clients
+    at = owner.host
+    owner.ring.host[at : at + 6] = b"secret"
+    second = _sound(owner.ring, "host_alloc", 4096)
+    assert intruder.ring.call("host_free", second)[0] == INVALID_VALUE
+    _sound(intruder.ring, "copy_to_host", at, intruder.pointers[0], 6, 0)
+    _sound(intruder.ring, "copy_from_host", intruder.pointers[1], at, 6, 0)
+    own = _sound(intruder.ring, "copy_fetch", intruder.pointers[0], 6, 0)
+    assert _sound(intruder.ring, "copy_fetch", intruder.pointers[1], 6, 0) == own
+    assert owner.ring.host[at : at + 6] == b"secret"
+    address = owner.ring.welcome.host_base + at
+    assert intruder.ring.call("copy_fetch", address, 6, 0)[0] == ILLEGAL_ADDRESS
+    _sound(owner.ring, "host_free", second)
+
+
+def test_equal_numbers_of_two_clients_are_two_objects(clients: tuple[Client, Client]) -> None:
+    owner, intruder = clients
+    for name in ("cudaStreamCreateWithPriority", "cudaEventCreateWithFlags", "cublasCreate_v2"):
+        rest = [0] * (len(MESSAGES[name].fields) - 1)
+        destroy = {"cudaS": "cudaStreamDestroy", "cudaE": "cudaEventDestroy"}
+        for client in clients:
+            _sound(client.ring, name, 0x7000, *rest)
+        gone = destroy.get(name[:5], "cublasDestroy_v2")
+        _sound(intruder.ring, gone, 0x7000)
+        assert intruder.ring.call(gone, 0x7000)[0] != 0
+        _sound(owner.ring, gone, 0x7000)
+    _expect_undisturbed(owner)

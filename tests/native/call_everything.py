@@ -1,0 +1,79 @@
+"""A client that calls every generated stub of the preloaded libclient.so with edges of its types.
+
+Prints one line of JSON: [[message, values], ...] as it expects the frames to be, in order. Bytes
+are in hex with a "0x" in front.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+from mnemosyne.api import SPEC
+from mnemosyne.api.spec import Call, Field, Kind, Way
+
+TURNS = 8
+HOOK = ctypes.CDLL(None)
+NEW = {
+    Kind.STREAM: lambda at: HOOK.cudaStreamCreate(at),
+    Kind.EVENT: lambda at: HOOK.cudaEventCreate(at),
+    Kind.BLAS: lambda at: HOOK.cublasCreate_v2(at),
+    Kind.CUDNN: lambda at: HOOK.cudnnCreate(at),
+}
+EDGES: dict[str, tuple[Callable[[int], Any], list[int]]] = {
+    "int": (ctypes.c_int, [0, -1, 127, 128, -32, -33, -129, 2**31 - 1, -(2**31), 70000]),
+    "unsigned int": (ctypes.c_uint, [0, 1, 127, 128, 255, 256, 65535, 65536, 2**31, 2**32 - 1]),
+    "long long": (ctypes.c_longlong, [0, -1, 2**31, -(2**31) - 1, 2**63 - 1, -(2**63), 2**32]),
+    "size_t": (ctypes.c_size_t, [0, 1, 2**31, 2**32, 2**63, 2**64 - 1]),
+    "void*": (ctypes.c_void_p, [0, 1, 0x200000000000, 2**47, 2**63, 2**64 - 1]),
+}
+COMPUTE_TYPES = [64, 68, 70]  # CUBLAS_COMPUTE_16F, _32F, _64F: they decide the size of a scalar
+turn = count()
+
+
+def handle(kind: Kind) -> int:
+    made = ctypes.c_void_p()
+    assert NEW[kind](ctypes.byref(made)) == 0
+    assert made.value
+    return made.value
+
+
+STREAM, EVENT, BLAS = handle(Kind.STREAM), handle(Kind.EVENT), handle(Kind.BLAS)
+LASTING = {Kind.STREAM: [0, STREAM], Kind.EVENT: [EVENT], Kind.BLAS: [BLAS]}
+
+
+def argument(field: Field) -> tuple[Any, Callable[[], list[Any]]]:
+    """What to pass, and what the frame then holds (known after the call)."""
+    if field.way in (Way.OUT, Way.NEW):
+        place = ctypes.c_void_p()
+        held = field.way is Way.NEW
+        return ctypes.byref(place), lambda: [place.value] if held else []
+    if field.way is Way.GONE:
+        mortal = handle(field.kind)
+        return ctypes.c_void_p(mortal), lambda: [mortal]
+    if field.kind in LASTING:
+        lasting = LASTING[field.kind][next(turn) % len(LASTING[field.kind])]
+        return ctypes.c_void_p(lasting), lambda: [lasting]
+    if field.kind is Kind.SCALAR:
+        scalar = bytes(range(200, 216))
+        size = field.size if field.size.isdigit() else ""
+        return scalar, lambda: ["0x" + scalar[: int(size)].hex() if size else "0x"]
+    ctype, edges = EDGES[field.ctype]
+    if field.name == "computeType":
+        edges = COMPUTE_TYPES
+    value = edges[next(turn) % len(edges)]
+    return ctype(value), lambda: [value]
+
+
+def call(one: Call) -> list[Any]:
+    made = [argument(field) for field in one.params]
+    getattr(HOOK, one.name)(*(passed for passed, _ in made))
+    return [one.name, [value for _, held in made for value in held()]]
+
+
+if __name__ == "__main__":
+    calls = [one for one in SPEC.calls if one.message]
+    print(json.dumps([call(one) for one in calls for _ in range(TURNS)]))
