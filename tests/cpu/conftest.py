@@ -2,106 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import select
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from cuda_server import CudaServer, FakeGpu, Program, build_gpu, finish
+from servers import ROOT, Server, start_server, wait_until
 
-from mnemosyne.cli import client_library
-
-ROOT = Path(__file__).parents[2]
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
-    """Polls; False when the condition did not hold in time."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.01)
-    return condition()
-
-
-@dataclass
-class Server:
-    """A running server of the CPU device."""
-
-    process: subprocess.Popen[str]
-    socket: Path
-
-    def environment(self) -> dict[str, str]:
-        """Of a client of this server."""
-        return {
-            **os.environ,
-            "LD_PRELOAD": str(client_library()),
-            "MNEMOSYNE_SOCKET": str(self.socket),
-            "PYTHONPATH": str(ROOT),
-        }
-
-    def start(self, *command: str) -> subprocess.Popen[str]:
-        """A client that runs beside the test."""
-        return subprocess.Popen(
-            command, env=self.environment(), cwd=ROOT, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
-
-    def python(self, code: str) -> subprocess.Popen[str]:
-        return self.start(sys.executable, "-c", code)
-
-    def run(self, code: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-        """A Python client, to its end."""
-        return subprocess.run(
-            [sys.executable, "-c", code], env=self.environment(), cwd=ROOT, text=True,
-            capture_output=True, timeout=timeout,
-        )  # fmt: skip
-
-    def output(self, code: str, timeout: float = 120) -> str:
-        """What a Python client prints; the test fails if it does."""
-        done = self.run(code, timeout)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
-
-    def sessions(self) -> list[list[object]]:
-        from mnemosyne.server.admin import ask_status
-
-        return ask_status(str(self.socket)).sessions
-
-    def stop(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(10)
-
-
-def start_server(folder: Path, *options: str) -> Server:
-    """A server that accepts clients."""
-    socket = folder / "mnemosyne.sock"
-    command = [sys.executable, "-m", "mnemosyne.server", "--device", "cpu", "--socket", str(socket)]
-    process = subprocess.Popen(
-        [*command, *options], cwd=ROOT, stderr=subprocess.PIPE, text=True, bufsize=1
-    )
-    lines = []
-    assert process.stderr is not None
-    while select.select([process.stderr], [], [], 60)[0] and (line := process.stderr.readline()):
-        lines.append(line)
-        if "mnemosyne: ready" in line:
-            _drain(process)
-            return Server(process, socket)
-    process.kill()
-    raise AssertionError(f"the server did not start: {''.join(lines)}")
-
-
-def _drain(process: subprocess.Popen[str]) -> None:
-    """Keeps the server's log from filling its pipe."""
-    import threading
-
-    assert process.stderr is not None
-    threading.Thread(target=process.stderr.read, daemon=True).start()
+__all__ = ["ROOT", "Server", "start_server", "wait_until"]
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +18,36 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     running = start_server(tmp_path_factory.mktemp("server"), "--clients", "4")
     yield running
     running.stop()
+
+
+@pytest.fixture(scope="session")
+def gpu(tmp_path_factory: pytest.TempPathFactory) -> FakeGpu:
+    """The fake driver, which servers of the CUDA device run on."""
+    return build_gpu(tmp_path_factory.mktemp("gpu"))
+
+
+@pytest.fixture(scope="module")
+def cuda(gpu: FakeGpu, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CudaServer]:
+    """One server of the CUDA device for all tests of a file."""
+    folder = tmp_path_factory.mktemp("cuda")
+    running = gpu.serve(folder, "--clients", "6", "--memory-per-client", "256MiB")
+    yield running
+    finish(running)
+
+
+@pytest.fixture
+def start(cuda: CudaServer) -> Iterator[Callable[..., Program]]:
+    """Starts clients of that server, and ends them."""
+    started: list[Program] = []
+
+    def new(extra: str = "") -> Program:
+        started.append(cuda.program(extra))
+        return started[-1]
+
+    yield new
+    for one in started:
+        one.kill()
+    assert cuda.ended(*started), cuda.log.read_text()
 
 
 @pytest.fixture

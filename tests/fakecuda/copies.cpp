@@ -26,6 +26,9 @@ CUresult copy(Lock& lock, CUstream stream, Rows to, Rows from, size_t width, siz
   if (!width || !height) return CUDA_SUCCESS;
   if (height > 1 && (to.pitch < width || from.pitch < width)) return CUDA_ERROR_INVALID_VALUE;
   size_t to_size = to.pitch * (height - 1) + width, from_size = from.pitch * (height - 1) + width;
+  if (!can_copy(to.start, to_size) || !can_copy(from.start, from_size)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   Place target = find_place(to.start, to_size, kWrite);
   Place source = find_place(from.start, from_size, kRead);
   expect(target, to);
@@ -48,6 +51,7 @@ CUresult fill(CUstream stream, Rows to, unsigned char value, size_t width, size_
   if (!width || !height) return CUDA_SUCCESS;
   if (height > 1 && to.pitch < width) return CUDA_ERROR_INVALID_VALUE;
   size_t size = to.pitch * (height - 1) + width;
+  if (!can_copy(to.start, size)) return CUDA_ERROR_INVALID_VALUE;
   char* target = find_shared(to.start, size, kWrite).bytes;
   auto run = [=] {
     for (size_t row = 0; row < height; ++row) memset(target + row * to.pitch, value, width);

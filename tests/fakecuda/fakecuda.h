@@ -126,6 +126,9 @@ struct Place {
   bool pageable;  // host memory that is not registered
 };
 Place find_place(CUdeviceptr address, size_t size, Access access);
+// Whether a copy may touch this range: device memory that is mapped, or host memory that is
+// registered wholly or not at all.
+bool can_copy(CUdeviceptr address, size_t size);
 Place find_shared(CUdeviceptr address, size_t size, Access access);  // anything but pageable
 bool mapped_range(CUdeviceptr address, Range* range);
 CUdeviceptr new_device_memory(const void* content, size_t size);

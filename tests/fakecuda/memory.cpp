@@ -231,10 +231,22 @@ Place find_place(CUdeviceptr address, size_t size, Access access) {
   }
   auto host = find(registrations, address);
   bool inside = host != registrations.end() && size <= host->second.size - (address - host->first);
-  if (!inside && overlaps(registrations, address, size)) {
-    die("0x%llx..0x%llx is registered in part", address, address + size);
-  }
   return {static_cast<char*>(pointer(address)), false, !inside};
+}
+
+bool can_copy(CUdeviceptr address, size_t size) {
+  if (find(reservations, address) == reservations.end()) {
+    auto host = find(registrations, address);
+    if (host == registrations.end()) return !overlaps(registrations, address, size);
+    return size <= host->second.size - (address - host->first);
+  }
+  CUdeviceptr at = address;
+  while (at - address < size) {
+    auto m = find(mappings, at);
+    if (m == mappings.end()) return false;
+    at = m->first + m->second.size;
+  }
+  return true;
 }
 
 Place find_shared(CUdeviceptr address, size_t size, Access access) {

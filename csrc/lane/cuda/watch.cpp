@@ -12,6 +12,7 @@ namespace mnemosyne::cuda {
 namespace {
 
 constexpr auto kInterval = std::chrono::milliseconds(2);
+constexpr auto kCallsReturn = std::chrono::milliseconds(5);
 constexpr unsigned kNonBlocking = 1;  // CU_STREAM_NON_BLOCKING
 
 }  // namespace
@@ -79,22 +80,29 @@ void Watch::run() {
       changed_.wait(lock);
       continue;
     }
-    if (!look()) return;
+    look();
+    if (fault_) return blame(&lock);
     changed_.wait_for(lock, kInterval);
   }
 }
 
-// One look at everything; false after a fault, when there is nothing more to see.
-bool Watch::look() {
+// One look at everything.
+void Watch::look() {
   busy_ = false;  // before looking: a session that starts meanwhile sets it again
   note(driver().cuStreamQuery(stream_));
   for (Watched* session : sessions_) {
-    if (session->settle()) continue;
-    busy_ = true;
-    if (fault_) suspects_.push_back(session->number());
+    if (!session->settle()) busy_ = true;
   }
-  if (fault_) eventfd_write(notify_fd_, 1);
-  return !fault_;
+}
+
+// After a fault nothing gets done any more: what is unfinished now was at work then. Only lanes in
+// the middle of a call, which will fail, take that back.
+void Watch::blame(std::unique_lock<std::mutex>* lock) {
+  changed_.wait_for(*lock, kCallsReturn, [this] { return stop_; });
+  for (Watched* session : sessions_) {
+    if (!session->settle()) suspects_.push_back(session->number());
+  }
+  eventfd_write(notify_fd_, 1);
 }
 
 }  // namespace mnemosyne::cuda

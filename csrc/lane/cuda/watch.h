@@ -42,7 +42,8 @@ class Watch {
 
  private:
   void run();
-  bool look();
+  void look();
+  void blame(std::unique_lock<std::mutex>* lock);
   bool note(int code);
 
   void* context_;
