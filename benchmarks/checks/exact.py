@@ -8,8 +8,8 @@ from itertools import product
 
 from benchmarks.checks.context import Context, attempt
 from benchmarks.checks.losses import judge
-from benchmarks.checks.results import Check, judged, skipped
-from benchmarks.checks.trainings import Demo, Training, Work, native_losses, training
+from benchmarks.checks.results import Check, judged
+from benchmarks.checks.trainings import Demo, Work, native_losses, training
 
 KINDS = ("encoder", "decoder", "encdec")
 
@@ -18,8 +18,6 @@ def run(context: Context) -> Iterator[Check]:
     """Each training alone on a server of its own; some side by side, as nothing is timed."""
 
     def look(work: Work) -> Check:
-        if isinstance(work, Training) and work.amp and not context.on_gpu:
-            return skipped(work.name, "the CPU device has no attention in bfloat16")
         return attempt(work.name, lambda: compare(context, work))
 
     with ThreadPoolExecutor(context.at_once) as pool:

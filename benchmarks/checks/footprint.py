@@ -25,7 +25,7 @@ def run(context: Context) -> Iterator[Check]:
     size = context.scale.sizes[-1]
     with ExitStack() as stack:
         server = stack.enter_context(context.server("--clients", "4"))
-        four = [training(context, kind, size, context.on_gpu, STEPS) for kind in KINDS]
+        four = [training(context, kind, size, True, STEPS) for kind in KINDS]
         programs = [stack.enter_context(one.start(context, server)) for one in four]
         for program in programs:
             program.request(f"steps {min(STEPS, context.scale.steps)}")

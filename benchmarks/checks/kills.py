@@ -33,7 +33,7 @@ def run(context: Context) -> Iterator[Check]:
     """Two neighbours train through every kill; afterwards each trains as long alone."""
     two = [
         training(context, "encoder", "tiny", False, STEPS, seed=1),
-        training(context, "decoder", "tiny", context.on_gpu, STEPS, seed=2),
+        training(context, "decoder", "tiny", True, STEPS, seed=2),
     ]
     with ExitStack() as stack:
         server = stack.enter_context(context.server("--clients", "4"))

@@ -39,7 +39,6 @@ def steps_alone(context: Context) -> Iterator[Check]:
     works = [
         training(context, KIND, size, amp, window)
         for size, amp in product(context.scale.timed_sizes, (False, True))
-        if context.on_gpu or not amp
     ]
     with ExitStack() as stack:
         server = stack.enter_context(context.server("--clients", str(len(works))))
@@ -107,7 +106,7 @@ def timing(context: Context, server: Server | None) -> Program:
 
 def four_at_once(context: Context, size: str) -> Iterator[Check]:
     """Steps of four programs in sum: our clients, native ones in time slices, and under MPS."""
-    one = training(context, KIND, size, context.on_gpu, context.scale.steps)
+    one = training(context, KIND, size, True, context.scale.steps)
     with ExitStack() as stack:
         server = stack.enter_context(context.server("--clients", str(CLIENTS_AT_ONCE)))
         ours = start_four(context, stack, one, server)

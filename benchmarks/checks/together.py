@@ -24,7 +24,7 @@ def run(context: Context) -> Iterator[Check]:
     """All begin their steps at one moment, once each is ready."""
     steps = context.scale.steps
     four = [
-        training(context, kind, size_in(context, size), amp and context.on_gpu, steps, seed)
+        training(context, kind, size_in(context, size), amp, steps, seed)
         for seed, (kind, size, amp) in enumerate(CLIENTS)
     ]
     with ThreadPoolExecutor(context.at_once) as pool:
