@@ -46,6 +46,12 @@ class Context:
         """Relative, between ours and native: the CPU device sums in another order than a GPU."""
         return 0.0 if self.on_gpu else 2e-3
 
+    @property
+    def _native_environment(self) -> dict[str, str | None]:
+        """On the CPU one thread each: threads of several programs would wait for each other."""
+        plain: dict[str, str | None] = {"LD_PRELOAD": None}
+        return plain if self.on_gpu else {**plain, "OMP_NUM_THREADS": "1"}
+
     def server(self, *options: str, prefix: Sequence[str] = ()) -> AbstractContextManager[Server]:
         log = self._log("server")
         return serving(self.device, log, options, prefix, environment(LD_PRELOAD=None))
@@ -54,7 +60,7 @@ class Context:
         self, server: Server | None, script: Path, *arguments: str, name: str = "", **changes: str
     ) -> Program:
         """A program whose CUDA calls go to the server; without one, on the same device natively."""
-        variables = {"LD_PRELOAD": None} if server is None else server.environment()
+        variables = self._native_environment if server is None else server.environment()
         device = self.device if server is None else "cuda"
         name = f"{name or script.stem}{'-native' if server is None else ''}"
         command = [sys.executable, str(script), *arguments, "--device", device]
