@@ -105,7 +105,9 @@ def _told_to_start(sock: socket.socket) -> bool:
 
 def _ready(device: Device, memory: int) -> Ready:
     d = device.describe(memory)
-    return Ready(d.device, d.memory, d.cuda, d.name, d.uuid, d.properties, d.attributes, [])
+    return Ready(
+        d.device, d.memory, d.cuda, d.name, d.uuid, d.properties, d.attributes, d.libraries
+    )
 
 
 async def _serve(sock: socket.socket, device: Device, ready: Ready) -> None:

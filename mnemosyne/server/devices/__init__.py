@@ -7,7 +7,7 @@ module is imported by name, so that nobody loads torch or CUDA for a device that
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Protocol
 
@@ -35,6 +35,7 @@ class Description:
     uuid: bytes
     properties: bytes
     attributes: list[list[int]]
+    libraries: list[list[object]] = field(default_factory=list)
 
 
 class ChunkMemory(Protocol):

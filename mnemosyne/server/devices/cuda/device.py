@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from ctypes import addressof, c_char
+from ctypes import CDLL, addressof, c_char, c_size_t
+from dataclasses import replace
 from mmap import mmap
 
 from cuda.bindings import driver
@@ -37,7 +38,7 @@ class CudaDevice:
 
     def __init__(self) -> None:
         check(driver.cuInit(0))
-        _load_libraries()
+        self._libraries = _load_libraries()
         self.handlers = {**HANDLERS, **handlers.HANDLERS}
 
     def start(self) -> None:
@@ -58,7 +59,7 @@ class CudaDevice:
         return [base + i * _WORDS_BYTES for i in range(slots.MAX_SLOTS)]
 
     def describe(self, memory: int) -> Description:
-        return describe.describe(_ORDINAL, memory)
+        return replace(describe.describe(_ORDINAL, memory), libraries=self._libraries)
 
     def enter(self) -> None:
         check(driver.cuCtxSetCurrent(self._context))
@@ -95,14 +96,28 @@ class CudaDevice:
         self._words.append(session.words)
 
 
-def _load_libraries() -> None:
-    """cuBLAS, cublasLt and cuDNN from the wheels beside PyTorch, or from the system."""
-    _native.load_libraries(_path_of("cublas"), _path_of("cublasLt"))
+def _load_libraries() -> list[list[object]]:
+    """cuBLAS, cublasLt and cuDNN from the wheels beside PyTorch, or from the system.
+
+    Returns [[name, version number], ...] of what clients have to match.
+    """
+    lt = _path_of("cublasLt")
+    _native.load_libraries(_path_of("cublas"), lt)
+    loaded: list[list[object]] = [["cublasLt", _version(lt, "cublasLtGetVersion")]]
     try:
         _path_of("nvrtc")  # with which cuDNN compiles some of its kernels
-        _native.load_dnn(_path_of("cudnn"))
+        dnn = _path_of("cudnn")
+        _native.load_dnn(dnn)
+        loaded.append(["cudnn", _version(dnn, "cudnnGetVersion")])
     except (DynamicLibNotFoundError, RuntimeError) as error:
         log.warning("clients have no cuDNN: %s", str(error).splitlines()[0])
+    return loaded
+
+
+def _version(path: str, function: str) -> int:
+    ask = getattr(CDLL(path), function)
+    ask.restype = c_size_t
+    return int(ask())
 
 
 def _path_of(library: str) -> str:
