@@ -30,8 +30,9 @@ constexpr int kFree = kNoReply;
 // The staging area, used as a ring: pieces are handed out and become free in order.
 class Staging {
  public:
-  // `size` bytes in one piece; waits for earlier ones. Null when the server is gone.
-  Piece* take(Session* s, size_t size) {
+  // `size` bytes in one piece; waits for earlier ones. Null when the server is gone, or when that
+  // would be a wait for another thread and the caller must not: it has pieces itself.
+  Piece* take(Session* s, size_t size, bool has_pieces = false) {
     std::unique_lock<std::mutex> lock(mutex_);
     size = (size + 63) & ~size_t{63};
     uint64_t area = s->staging_bytes;
@@ -46,6 +47,7 @@ class Staging {
       }
       int slot = pieces_.front().slot;
       if (slot == kInUse) {
+        if (has_pieces) return nullptr;
         released_.wait(lock);
         continue;
       }
@@ -154,19 +156,17 @@ int copy_out_staged(Session* s, void* dst, const void* src, size_t n, cudaStream
   std::deque<Arriving> arriving;
   int code = kSuccess;
   for (size_t sent = 0; (sent < n && !code) || !arriving.empty();) {
-    if (sent < n && !code && arriving.size() < kAhead) {
-      size_t size = n - sent < kPiece ? n - sent : kPiece;
-      Piece* piece = staging().take(s, size);
-      if (!piece) {
-        code = why_not();
-        continue;
-      }
+    size_t size = n - sent < kPiece ? n - sent : kPiece;
+    bool more = sent < n && !code && arriving.size() < kAhead;
+    Piece* piece = more ? staging().take(s, size, !arriving.empty()) : nullptr;
+    if (piece) {
       Arriving& a = arriving.emplace_back(piece, static_cast<char*>(dst) + sent, size);
       put_copy_to_slot(&a.frame, piece->offset, static_cast<const char*>(src) + sent, size, stream);
       code = a.frame.begin();
       sent += size;
       continue;
     }
+    if (arriving.empty()) return why_not();
     int received = receive(s, &arriving.front(), code);
     arriving.pop_front();
     if (!code) code = received;

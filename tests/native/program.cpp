@@ -188,19 +188,19 @@ static void describe_tensors(Handle stream, int round) {
 }
 
 static void work(int rounds, Handle shared_stream) {
-  std::vector<char> pageable(300000);
+  std::vector<char> pageable(300000), large(9 << 20);  // more pieces than there are at once
   size_t free_bytes, total;
   for (int round = 0; round < rounds; ++round) {
     void* device;
     Handle stream, events[2];
-    CHECK(cudaMalloc(&device, 1 << 20));
+    CHECK(cudaMalloc(&device, 10 << 20));
     CHECK(cudaStreamCreateWithPriority(&stream, 1, 0));
     for (Handle& event : events) CHECK(cudaEventCreateWithFlags(&event, 0));
     CHECK(cudaEventRecord(events[0], stream));
     launch(device, stream);
     launch(device, shared_stream);
     ask_kernel();
-    copy(device, stream, &pageable);
+    copy(device, stream, round % 8 ? &pageable : &large);
     multiply(device, stream);
     describe_tensors(stream, round);
     CHECK(cudaEventRecord(events[1], stream));
