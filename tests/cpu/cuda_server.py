@@ -89,6 +89,7 @@ class Program:
 
     def __init__(self, server: Server, prelude: str) -> None:
         self.process = server.python(prelude + _LOOP)
+        self.get("0")  # the prelude has been executed
 
     def do(self, code: str) -> None:
         """Executes statements."""
@@ -155,7 +156,15 @@ class CudaServer(Server):
         return RingClient(self.socket)
 
     def worker(self) -> psutil.Process:
-        return psutil.Process(self.process.pid).children()[0]
+        """The one that serves, and is older than the spare one; waits until there are just these."""
+        looks: list[list[psutil.Process]] = [[]]
+
+        def only_two() -> bool:
+            looks.append(psutil.Process(self.process.pid).children())
+            return len(looks[-1]) == 2 and looks[-10:] == [looks[-1]] * 10
+
+        assert wait_until(only_two), looks[-1]
+        return min(looks[-1], key=psutil.Process.create_time)
 
     def says(self, text: str) -> bool:
         return text in self.log.read_text()

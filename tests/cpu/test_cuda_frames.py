@@ -31,10 +31,15 @@ class Attacker(RingClient):
         self.post("cudaStreamCreateWithPriority", 16, 1, 0)
         self.post("cudaEventCreateWithFlags", 32, 0)
         image = kernels_fatbin()
-        module = ["/nonexistent", 0, len(image), fnv1a(image)]
+        self.module = ["/nonexistent", 0, len(image), fnv1a(image)]
         self.post("module_bytes", fnv1a(image).to_bytes(8, "little"), len(image), 0, image)
-        self.function = self.call("kernel", module, "fake_fill")[1]
+        self.function = self.call("kernel", self.module, "fake_fill")[1]
         self.free_end = self.welcome.device_base + self.welcome.device_bytes
+
+    def sleep(self, microseconds: int) -> None:
+        function = self.call("kernel", self.module, "fake_sleep")[1]
+        args = microseconds.to_bytes(4, "little")
+        self.post("launch", function, 1, 1, 1, 1, 1, 1, 0, 0, args)
 
     def launch(self, args: bytes, function: int | None = None, grid: int = 1) -> bytes:
         number = self.function if function is None else function
@@ -110,7 +115,7 @@ REFUSED: dict[str, Callable[[Attacker, int], tuple[str, tuple[Any, ...], int]]] 
     "device in an unknown stream": lambda a, n: ("copy_device", (a.p, a.p + 8, 8, 17), 400),
     "rows into a neighbour": lambda a, n: ("copy_device_2d", (n, 8, a.p, 8, 4, 4, 0), 1),
     "rows that reach a neighbour": lambda a, n: (
-        "copy_device_2d", (a.p, n - a.p, a.p, 8, 4, 2, 0), 1),
+        "copy_device_2d", (a.p, (n - a.p) % 2**64, a.p, 8, 4, 2, 0), 1),
     "rows that wrap around": lambda a, n: (
         "copy_device_2d", (a.p, 1 << 32, a.p, 1 << 32, 4, (1 << 32) + 1, 0), 1),
     "rows wider than their pitch": lambda a, n: ("copy_device_2d", (a.p, 4, a.p, 8, 5, 2, 0), 1),
@@ -120,7 +125,7 @@ REFUSED: dict[str, Callable[[Attacker, int], tuple[str, tuple[Any, ...], int]]] 
     "memset past the slot": lambda a, n: ("cudaMemsetAsync", (a.p, 1, 1 << 41, 0), 1),
     "memset of rows of a neighbour": lambda a, n: ("cudaMemset2DAsync", (n, 8, 1, 4, 2, 0), 1),
     "memset of rows that reach a neighbour": lambda a, n: (
-        "cudaMemset2DAsync", (a.p, n - a.p, 1, 4, 2, 0), 1),
+        "cudaMemset2DAsync", (a.p, (n - a.p) % 2**64, 1, 4, 2, 0), 1),
     "memset of rows that wrap around": lambda a, n: (
         "cudaMemset2DAsync", (a.p, 1 << 32, 1, 4, (1 << 32) + 1, 0), 1),
     "an unknown event": lambda a, n: ("event_record", (33, 0, 0), 400),
@@ -197,9 +202,8 @@ def test_fields_of_another_kind_or_count_end_that_session_alone(
     right = [OF_KIND.get(field.kind, 0) for field in message.fields]
     wrong: list[list[Any]] = [[*right, 0], [*right, [1, [2]]], right[:-1] if right else [b""]]
     for at, field in enumerate(message.fields):
-        other = 1 if field.kind in (Kind.BYTES, Kind.REAL) else 1.5
-        if field.kind is not Kind.LIST:
-            wrong.append([*right[:at], other, *right[at + 1 :]])
+        other = 1 if field.kind in (Kind.BYTES, Kind.LIST, Kind.REAL) else 1.5
+        wrong.append([*right[:at], other, *right[at + 1 :]])
     for fields in wrong:
         one = cuda.ring()
         one.put(encode(message, *fields))
@@ -216,8 +220,21 @@ def test_frames_of_the_right_form_at_random_never_hurt_a_neighbour(
         one.post("cublasCreate_v2", 16)
         for _ in range(200):
             message = rng.choice(LANE)
-            fields = [random_value(rng, f.kind.value, [one.p]) for f in message.fields]
+            fields = [random_value(rng, f, [one.p]) for f in message.fields]
             one.put(encode(message, *fields))
         one.drain()
         one.close()
         assert neighbour.get("cuda.cudaDeviceSynchronize()") == 0
+
+
+def test_the_place_of_a_session_that_is_ended_at_work_is_free_only_afterwards(
+    cuda: CudaServer,
+) -> None:
+    one = Attacker(cuda)
+    one.sleep(300_000)
+    one.put(b"\xc1")
+    assert ENDED in one.wait_dead()
+    one.close()  # what the server hears twice: its frame, and that it is gone
+    other = Attacker(cuda)
+    assert other.welcome.device_base != one.welcome.device_base
+    other.close()
