@@ -156,12 +156,16 @@ class CudaServer(Server):
         return RingClient(self.socket)
 
     def worker(self) -> psutil.Process:
-        """The one that serves, and is older than the spare one; waits until there are just these."""
-        looks: list[list[psutil.Process]] = [[]]
+        """The one that serves, and is older than the spare one; waits until there are just these.
+
+        One that lost the device is stopped for a while.
+        """
+        looks: list[list[psutil.Process]] = []
 
         def only_two() -> bool:
             looks.append(psutil.Process(self.process.pid).children())
-            return len(looks[-1]) == 2 and looks[-10:] == [looks[-1]] * 10
+            steady = len(looks[-1]) == 2 and looks[-10:] == [looks[-1]] * 10
+            return steady and all(p.status() != psutil.STATUS_STOPPED for p in looks[-1])
 
         assert wait_until(only_two), looks[-1]
         return min(looks[-1], key=psutil.Process.create_time)
