@@ -246,11 +246,13 @@ class Client {
     post(Number::cudaEventDestroy, {event_});
   }
 
-  // Work on the GPU that is waited for each time.
-  void run_idle(int rounds) {
+  // Work on the GPU that is waited for each time; the event loop is needed until it is ready.
+  void run_idle(std::atomic<int>* ready) {
     create_stream();
-    for (int i = 1; i <= rounds && alive_; ++i) {
-      set(static_cast<uint32_t>(i));
+    call(Number::cudaStreamSynchronize, {stream_});
+    ++*ready;
+    for (uint32_t i = 1; alive_; ++i) {
+      set(i);
       switch (random_() % 3) {
         case 0:
           check();
@@ -474,12 +476,12 @@ void fault(uint64_t seed) {
   std::vector<Room> rooms(2);
   Sessions sessions;
   for (int i = 0; i < 2; ++i) sessions.push_back(std::make_unique<Served>(&gpu, rooms[i], i));
-  std::atomic<int> running{0};
-  auto clients = threads(sessions, &running, [seed](Session* s, uint64_t t) {
-    Client(s, t, seed + t).run_idle(1 << 30);
+  std::atomic<int> running{0}, ready{0};
+  auto clients = threads(sessions, &running, [seed, &ready](Session* s, uint64_t t) {
+    Client(s, t, seed + t).run_idle(&ready);
   });
-  auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(random() % 50000);
-  loop(sessions, [end] { return std::chrono::steady_clock::now() > end; });
+  loop(sessions, [&ready] { return ready == 4; });
+  std::this_thread::sleep_for(std::chrono::microseconds(random() % 10000));
   Client(&sessions[1]->session, 9, seed).fault();
   pollfd lost{gpu.fault, POLLIN, 0};
   expect(poll(&lost, 1, 20000) == 1, "the fault is noticed");
