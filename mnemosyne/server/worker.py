@@ -38,9 +38,10 @@ from mnemosyne.protocol.control import (
     Lost,
     Open,
     Opened,
-    Reader,
     Ready,
     Shutdown,
+    Start,
+    encode,
 )
 from mnemosyne.server import slots
 from mnemosyne.server.devices import ChunkMemory, Device, create
@@ -69,7 +70,7 @@ def main(arguments: Sequence[str]) -> int:
     sock = socket.socket(fileno=options.fd)
     try:
         device = create(options.device, options.threads)
-        if not _told_to_start(sock):
+        if not told_to_start(sock):
             return 0
         started = time.perf_counter()
         device.start()
@@ -94,13 +95,10 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _told_to_start(sock: socket.socket) -> bool:
-    """Waits for Start, the first message; False when there will be none."""
-    reader = Reader()
-    while data := sock.recv(1 << 12):
-        if reader.feed(data):
-            return True
-    return False
+def told_to_start(sock: socket.socket) -> bool:
+    """Waits for Start, the first message, and takes no more; False when there will be none."""
+    start = encode(Start())
+    return sock.recv(len(start), socket.MSG_WAITALL) == start
 
 
 def _ready(device: Device, memory: int) -> Ready:
@@ -127,7 +125,7 @@ class Worker:
         # A thread for each session: none waits for another one's work on the device.
         self._deferred = ThreadPoolExecutor(slots.MAX_SLOTS, "deferred", device.enter)
         self._enders = ThreadPoolExecutor(slots.MAX_SLOTS, "enders", device.enter)
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending: dict[int, asyncio.Task[None]] = {}
         self.ended = asyncio.Event()
         if device.fault_fd is not None:
             self._loop.add_reader(device.fault_fd, self._lost)
@@ -206,13 +204,15 @@ class Worker:
         self._end(message.session, message.reason, "")
 
     def _end(self, number: int, reason: str, said: str) -> None:
+        if number in self._ending:
+            return  # it says Closed itself
         served = self._sessions.pop(number, None)
         if served is None:
             return self._wire.send(Closed(number, said))
         served.runner.stop()
         task = self._loop.create_task(self._finish(number, served, reason, said))
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        self._ending[number] = task
+        task.add_done_callback(lambda _: self._ending.pop(number))
 
     async def _finish(self, number: int, served: _Served, reason: str, said: str) -> None:
         """Ends a session whose frames are executed no more; its memory is free afterwards."""

@@ -89,6 +89,7 @@ class Program:
 
     def __init__(self, server: Server, prelude: str) -> None:
         self.process = server.python(prelude + _LOOP)
+        self.get("0")  # the prelude has been executed
 
     def do(self, code: str) -> None:
         """Executes statements."""
@@ -155,7 +156,19 @@ class CudaServer(Server):
         return RingClient(self.socket)
 
     def worker(self) -> psutil.Process:
-        return psutil.Process(self.process.pid).children()[0]
+        """The one that serves, and is older than the spare one; waits until there are just these.
+
+        One that lost the device is stopped for a while.
+        """
+        looks: list[list[psutil.Process]] = []
+
+        def only_two() -> bool:
+            looks.append(psutil.Process(self.process.pid).children())
+            steady = len(looks[-1]) == 2 and looks[-10:] == [looks[-1]] * 10
+            return steady and all(p.status() != psutil.STATUS_STOPPED for p in looks[-1])
+
+        assert wait_until(only_two), looks[-1]
+        return min(looks[-1], key=psutil.Process.create_time)
 
     def says(self, text: str) -> bool:
         return text in self.log.read_text()

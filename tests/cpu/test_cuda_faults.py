@@ -57,19 +57,25 @@ def ready(cuda: CudaServer) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("kernel", "code", "name"),
+    ("kernel", "code", "says"),
     [
-        ("fake_illegal", 700, "CUDA_ERROR_ILLEGAL_ADDRESS"),
-        ("fake_assert", 710, "CUDA_ERROR_ASSERT"),
+        (
+            "fake_illegal", 700,
+            "an illegal memory access was encountered: mnemosyne: the GPU reported "
+            "CUDA_ERROR_ILLEGAL_ADDRESS while it executed this program's work",
+        ),
+        (
+            "fake_assert", 710,
+            "device-side assert triggered: mnemosyne: the GPU reported "
+            "CUDA_ERROR_ASSERT while it executed this program's work",
+        ),
     ],
-)
+)  # fmt: skip
 def test_the_client_that_faults_is_told_and_an_idle_neighbour_goes_on(
-    start: Start, kernel: str, code: int, name: str
+    start: Start, kernel: str, code: int, says: str
 ) -> None:
     neighbour, guilty = start(OWN), start()
-    assert guilty.get(FAULT.format(kernel)) == (
-        code, f"mnemosyne: the GPU reported {name} while it executed this program's work",
-    )  # fmt: skip
+    assert guilty.get(FAULT.format(kernel)) == (code, says)
     assert guilty.get("cuda.cudaGetLastError(), cuda.cudaMalloc(byref(c_void_p()), 4)") == (
         code, code,
     )  # fmt: skip
@@ -84,8 +90,9 @@ def test_all_with_work_in_flight_get_one_clear_error(start: Start) -> None:
     busy.do("gate = Gate(); gate.close(stream(NON_BLOCKING)); synchronized = []")
     busy.start("cuda.cudaDeviceSynchronize()")
     expected = (
-        "mnemosyne: the GPU reported CUDA_ERROR_ILLEGAL_ADDRESS while it executed this program's "
-        "work and others', so it is not known whose fault it is"
+        "an illegal memory access was encountered: mnemosyne: the GPU reported "
+        "CUDA_ERROR_ILLEGAL_ADDRESS while it executed this program's work and others', so it is "
+        "not known whose fault it is"
     )
     assert guilty.get(FAULT.format("fake_illegal")) == (700, expected)
     assert busy.result() == 700

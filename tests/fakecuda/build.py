@@ -19,15 +19,15 @@ SONAME = "libcuda.so.1"
 _DRIVER_ATTRIBUTES = {92: 1, 93: 1, 94: 1, 102: 1, 103: 1, 122: 1, 123: 1}
 
 
-def build_driver(folder: Path) -> Path:
+def build_driver(folder: Path, *options: str) -> Path:
     """Build libcuda.so.1 in `folder`, for LD_LIBRARY_PATH; skips where cuda.h or g++ is missing."""
     (folder / "attributes.inc").write_text(_attributes())
     sources = sorted(HERE.glob("*.cpp"))
     together = folder / "together.cpp"  # so that the headers are read once
     together.write_text("".join(f'#include "{source}"\n' for source in sources))
-    flags = ["-std=c++17", "-shared", "-fPIC", "-pthread", f"-I{_cuda_headers()}", f"-I{folder}"]
-    linker = [f"-Wl,-soname,{SONAME}", "-Wl,--no-undefined"]
-    compile_cpp(*flags, *linker, together, "-o", folder / SONAME)
+    flags = ["-std=c++17", "-shared", "-fPIC", "-pthread", f"-I{cuda_headers()}", f"-I{folder}"]
+    linker = [f"-Wl,-soname,{SONAME}", *([] if options else ["-Wl,--no-undefined"])]
+    compile_cpp(*flags, *linker, *options, together, "-o", folder / SONAME)
     return folder
 
 
@@ -45,7 +45,7 @@ def compile_cpp(*arguments: str | Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def _cuda_headers() -> Path:
+def cuda_headers() -> Path:
     """Find the folder of cuda.h, which comes with the wheels that PyTorch depends on."""
     spec = find_spec("nvidia")
     for root in (spec and spec.submodule_search_locations) or []:

@@ -215,9 +215,9 @@ void* CudaExecutor::host(uint64_t offset, uint64_t size, const char* name, Answe
   }
   if (offset < place_.staging_bytes && !staging_registered_) {
     void* staging = reinterpret_cast<void*>(place_.host_base);
-    failed(driver().cuMemHostRegister_v2(staging, place_.staging_bytes, kPortableAndMapped), name,
-           a);
-    staging_registered_ = !a->status;
+    int code = driver().cuMemHostRegister_v2(staging, place_.staging_bytes, kPortableAndMapped);
+    staging_registered_ = code == kSuccess;
+    failed(code, name, a);
   }
   return reinterpret_cast<void*>(place_.host_base + offset);
 }
