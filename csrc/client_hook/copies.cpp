@@ -127,7 +127,8 @@ int copy_in_staged(Session* s, void* dst, const void* src, size_t n, cudaStream_
     copy_on_host(s->host + piece->offset, static_cast<const char*>(src) + done, size);
     int code = copy_from_slot(static_cast<char*>(dst) + done, piece->offset, size, stream, false);
     int slot = kFree;
-    if (!code) code = fence(stream, &slot);
+    int fenced = fence(stream, &slot);  // also if the code is an earlier call's
+    if (!code) code = fenced;
     staging().free_after(piece, slot);
     if (code) return code;
   }
@@ -146,7 +147,8 @@ struct Arriving {
 
 int receive(Session* s, Arriving* a, int code) {
   Reply reply;
-  if (!code) code = a->frame.end(&reply);
+  int own = a->frame.begun() ? a->frame.end(&reply) : kUnknown;  // the piece is in use until then
+  if (!code) code = own;
   if (!code) copy_on_host(a->dst, s->host + a->piece->offset, a->size);
   staging().free_after(a->piece, kFree);
   return code;

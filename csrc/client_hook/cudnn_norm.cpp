@@ -17,6 +17,8 @@ struct TensorDesc {
 constexpr int kMaxDimensions = 8;  // CUDNN_DIM_MAX
 constexpr int kDouble = 1;         // CUDNN_DATA_DOUBLE
 constexpr int kNormOnly = 0;       // CUDNN_BATCHNORM_OPS_BN
+constexpr const char* kWithActivation =
+    "cuDNN's batch normalisation with an activation is not supported";
 
 void pack(Packer* p, const std::vector<int>& values) {
   p->array(values.size());
@@ -68,8 +70,7 @@ void put_room(Frame* frame, const void* room, size_t bytes) {
 // Normalisation followed by an activation is not what PyTorch asks for.
 void need_norm_only(Frame* frame, int operations) {
   if (operations == kNormOnly) return;
-  cudnn_failed(kCudnnNotSupported,
-               "cuDNN's batch normalisation with an activation is not supported");
+  cudnn_failed(kCudnnNotSupported, kWithActivation);
   frame->refuse(kNotSupported);
 }
 
@@ -79,12 +80,12 @@ enum Room { kForwardWorkspace = 0, kBackwardWorkspace = 1, kReserve = 2 };
 int ask_room(cudnnHandle_t handle, Room room, int mode, int operations, const void* descriptor,
              size_t* bytes) {
   if (!descriptor || !bytes) return kCudnnBadParam;
+  if (operations != kNormOnly) return cudnn_failed(kCudnnNotSupported, kWithActivation);
   Frame frame(Number::cudnn_batch_norm_room, 5, Codes::kCudnn);
   frame.cudnn(handle);
   frame.integer(room);
   frame.integer(mode);
   put(&frame, descriptor);
-  need_norm_only(&frame, operations);
   static auto* known = new std::unordered_map<uint64_t, size_t>;
   {
     std::lock_guard<std::mutex> lock(tables_mutex());

@@ -80,8 +80,7 @@ void say_once(bool* once, const char* format, ...) {
 using namespace mnemosyne;
 
 MNEMOSYNE_API cudaError_t cudaGetLastError() {
-  int late = take_late_error();
-  int code = errors.last ? errors.last : late;
+  int code = errors.last ? errors.last : take_late_error();
   errors.last = kSuccess;
   errors.taken = true;
   return code;

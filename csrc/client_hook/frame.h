@@ -62,6 +62,7 @@ class Frame {
   // The two halves of call(): end() may be called later, and once if begin() returned zero.
   int begin();
   int end(Reply* reply);
+  bool begun() const { return slot_ != kNoReply; }
   // Waits for the reply until this content has succeeded once; from then on posts.
   int once();
 

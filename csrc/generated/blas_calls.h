@@ -46,51 +46,66 @@ struct BlasFunctions {
   }
 };
 
-// Calls the library with what a message says.
-inline int call(const BlasFunctions& f, void* handle, const calls::cublasCgemmStridedBatched& c) {
-  return f.cublasCgemmStridedBatched(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(), reinterpret_cast<const void*>(c.A), c.lda, c.strideA, reinterpret_cast<const void*>(c.B), c.ldb, c.strideB, c.beta.pointer(), reinterpret_cast<const void*>(c.C), c.ldc, c.strideC, c.batchCount);
+// Calls the library with what a message says. `on_device`: scalars are device memory.
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasCgemmStridedBatched& c,
+                bool on_device) {
+  return f.cublasCgemmStridedBatched(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(on_device), reinterpret_cast<const void*>(c.A), c.lda, c.strideA, reinterpret_cast<const void*>(c.B), c.ldb, c.strideB, c.beta.pointer(on_device), reinterpret_cast<const void*>(c.C), c.ldc, c.strideC, c.batchCount);
 }
-inline int call(const BlasFunctions& f, void* handle, const calls::cublasCgemm_v2& c) {
-  return f.cublasCgemm_v2(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.B), c.ldb, c.beta.pointer(), reinterpret_cast<const void*>(c.C), c.ldc);
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasCgemm_v2& c,
+                bool on_device) {
+  return f.cublasCgemm_v2(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.B), c.ldb, c.beta.pointer(on_device), reinterpret_cast<const void*>(c.C), c.ldc);
 }
-inline int call(const BlasFunctions& f, void* handle, const calls::cublasCgemv_v2& c) {
-  return f.cublasCgemv_v2(handle, c.trans, c.m, c.n, c.alpha.pointer(), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.x), c.incx, c.beta.pointer(), reinterpret_cast<const void*>(c.y), c.incy);
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasCgemv_v2& c,
+                bool on_device) {
+  return f.cublasCgemv_v2(handle, c.trans, c.m, c.n, c.alpha.pointer(on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.x), c.incx, c.beta.pointer(on_device), reinterpret_cast<const void*>(c.y), c.incy);
 }
-inline int call(const BlasFunctions& f, void* handle, const calls::cublasDgemmStridedBatched& c) {
-  return f.cublasDgemmStridedBatched(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(), reinterpret_cast<const void*>(c.A), c.lda, c.strideA, reinterpret_cast<const void*>(c.B), c.ldb, c.strideB, c.beta.pointer(), reinterpret_cast<const void*>(c.C), c.ldc, c.strideC, c.batchCount);
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasDgemmStridedBatched& c,
+                bool on_device) {
+  return f.cublasDgemmStridedBatched(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(on_device), reinterpret_cast<const void*>(c.A), c.lda, c.strideA, reinterpret_cast<const void*>(c.B), c.ldb, c.strideB, c.beta.pointer(on_device), reinterpret_cast<const void*>(c.C), c.ldc, c.strideC, c.batchCount);
 }
-inline int call(const BlasFunctions& f, void* handle, const calls::cublasDgemm_v2& c) {
-  return f.cublasDgemm_v2(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.B), c.ldb, c.beta.pointer(), reinterpret_cast<const void*>(c.C), c.ldc);
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasDgemm_v2& c,
+                bool on_device) {
+  return f.cublasDgemm_v2(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.B), c.ldb, c.beta.pointer(on_device), reinterpret_cast<const void*>(c.C), c.ldc);
 }
-inline int call(const BlasFunctions& f, void* handle, const calls::cublasDgemv_v2& c) {
-  return f.cublasDgemv_v2(handle, c.trans, c.m, c.n, c.alpha.pointer(), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.x), c.incx, c.beta.pointer(), reinterpret_cast<const void*>(c.y), c.incy);
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasDgemv_v2& c,
+                bool on_device) {
+  return f.cublasDgemv_v2(handle, c.trans, c.m, c.n, c.alpha.pointer(on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.x), c.incx, c.beta.pointer(on_device), reinterpret_cast<const void*>(c.y), c.incy);
 }
-inline int call(const BlasFunctions& f, void* handle, const calls::cublasGemmEx& c) {
-  return f.cublasGemmEx(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(), reinterpret_cast<const void*>(c.A), c.Atype, c.lda, reinterpret_cast<const void*>(c.B), c.Btype, c.ldb, c.beta.pointer(), reinterpret_cast<const void*>(c.C), c.Ctype, c.ldc, c.computeType, c.algo);
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasGemmEx& c,
+                bool on_device) {
+  return f.cublasGemmEx(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(on_device), reinterpret_cast<const void*>(c.A), c.Atype, c.lda, reinterpret_cast<const void*>(c.B), c.Btype, c.ldb, c.beta.pointer(on_device), reinterpret_cast<const void*>(c.C), c.Ctype, c.ldc, c.computeType, c.algo);
 }
-inline int call(const BlasFunctions& f, void* handle, const calls::cublasGemmStridedBatchedEx& c) {
-  return f.cublasGemmStridedBatchedEx(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(), reinterpret_cast<const void*>(c.A), c.Atype, c.lda, c.strideA, reinterpret_cast<const void*>(c.B), c.Btype, c.ldb, c.strideB, c.beta.pointer(), reinterpret_cast<const void*>(c.C), c.Ctype, c.ldc, c.strideC, c.batchCount, c.computeType, c.algo);
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasGemmStridedBatchedEx& c,
+                bool on_device) {
+  return f.cublasGemmStridedBatchedEx(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(on_device), reinterpret_cast<const void*>(c.A), c.Atype, c.lda, c.strideA, reinterpret_cast<const void*>(c.B), c.Btype, c.ldb, c.strideB, c.beta.pointer(on_device), reinterpret_cast<const void*>(c.C), c.Ctype, c.ldc, c.strideC, c.batchCount, c.computeType, c.algo);
 }
-inline int call(const BlasFunctions& f, void* handle, const calls::cublasSgemmEx& c) {
-  return f.cublasSgemmEx(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(), reinterpret_cast<const void*>(c.A), c.Atype, c.lda, reinterpret_cast<const void*>(c.B), c.Btype, c.ldb, c.beta.pointer(), reinterpret_cast<const void*>(c.C), c.Ctype, c.ldc);
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasSgemmEx& c,
+                bool on_device) {
+  return f.cublasSgemmEx(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(on_device), reinterpret_cast<const void*>(c.A), c.Atype, c.lda, reinterpret_cast<const void*>(c.B), c.Btype, c.ldb, c.beta.pointer(on_device), reinterpret_cast<const void*>(c.C), c.Ctype, c.ldc);
 }
-inline int call(const BlasFunctions& f, void* handle, const calls::cublasSgemmStridedBatched& c) {
-  return f.cublasSgemmStridedBatched(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(), reinterpret_cast<const void*>(c.A), c.lda, c.strideA, reinterpret_cast<const void*>(c.B), c.ldb, c.strideB, c.beta.pointer(), reinterpret_cast<const void*>(c.C), c.ldc, c.strideC, c.batchCount);
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasSgemmStridedBatched& c,
+                bool on_device) {
+  return f.cublasSgemmStridedBatched(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(on_device), reinterpret_cast<const void*>(c.A), c.lda, c.strideA, reinterpret_cast<const void*>(c.B), c.ldb, c.strideB, c.beta.pointer(on_device), reinterpret_cast<const void*>(c.C), c.ldc, c.strideC, c.batchCount);
 }
-inline int call(const BlasFunctions& f, void* handle, const calls::cublasSgemm_v2& c) {
-  return f.cublasSgemm_v2(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.B), c.ldb, c.beta.pointer(), reinterpret_cast<const void*>(c.C), c.ldc);
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasSgemm_v2& c,
+                bool on_device) {
+  return f.cublasSgemm_v2(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.B), c.ldb, c.beta.pointer(on_device), reinterpret_cast<const void*>(c.C), c.ldc);
 }
-inline int call(const BlasFunctions& f, void* handle, const calls::cublasSgemv_v2& c) {
-  return f.cublasSgemv_v2(handle, c.trans, c.m, c.n, c.alpha.pointer(), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.x), c.incx, c.beta.pointer(), reinterpret_cast<const void*>(c.y), c.incy);
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasSgemv_v2& c,
+                bool on_device) {
+  return f.cublasSgemv_v2(handle, c.trans, c.m, c.n, c.alpha.pointer(on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.x), c.incx, c.beta.pointer(on_device), reinterpret_cast<const void*>(c.y), c.incy);
 }
-inline int call(const BlasFunctions& f, void* handle, const calls::cublasZgemmStridedBatched& c) {
-  return f.cublasZgemmStridedBatched(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(), reinterpret_cast<const void*>(c.A), c.lda, c.strideA, reinterpret_cast<const void*>(c.B), c.ldb, c.strideB, c.beta.pointer(), reinterpret_cast<const void*>(c.C), c.ldc, c.strideC, c.batchCount);
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasZgemmStridedBatched& c,
+                bool on_device) {
+  return f.cublasZgemmStridedBatched(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(on_device), reinterpret_cast<const void*>(c.A), c.lda, c.strideA, reinterpret_cast<const void*>(c.B), c.ldb, c.strideB, c.beta.pointer(on_device), reinterpret_cast<const void*>(c.C), c.ldc, c.strideC, c.batchCount);
 }
-inline int call(const BlasFunctions& f, void* handle, const calls::cublasZgemm_v2& c) {
-  return f.cublasZgemm_v2(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.B), c.ldb, c.beta.pointer(), reinterpret_cast<const void*>(c.C), c.ldc);
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasZgemm_v2& c,
+                bool on_device) {
+  return f.cublasZgemm_v2(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.B), c.ldb, c.beta.pointer(on_device), reinterpret_cast<const void*>(c.C), c.ldc);
 }
-inline int call(const BlasFunctions& f, void* handle, const calls::cublasZgemv_v2& c) {
-  return f.cublasZgemv_v2(handle, c.trans, c.m, c.n, c.alpha.pointer(), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.x), c.incx, c.beta.pointer(), reinterpret_cast<const void*>(c.y), c.incy);
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasZgemv_v2& c,
+                bool on_device) {
+  return f.cublasZgemv_v2(handle, c.trans, c.m, c.n, c.alpha.pointer(on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.x), c.incx, c.beta.pointer(on_device), reinterpret_cast<const void*>(c.y), c.incy);
 }
 
 }  // namespace mnemosyne

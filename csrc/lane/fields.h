@@ -30,7 +30,12 @@ struct Scalar {
   alignas(16) char host[16];
   size_t size = 0;
   uint64_t device = 0;
-  const void* pointer() const { return size ? host : reinterpret_cast<const void*>(device); }
+  // Throws std::invalid_argument when it is not where the library will look for it: an address of
+  // the client's own means nothing here.
+  const void* pointer(bool on_device) const {
+    if (on_device == (size != 0)) throw std::invalid_argument("a scalar in the wrong memory");
+    return size ? host : reinterpret_cast<const void*>(device);
+  }
 };
 
 template <typename T>

@@ -116,6 +116,7 @@ bool Lane::run_frames() {
     while (!stop_) {
       Peeked record;
       if (!peek(channel_->head.load(std::memory_order_acquire), &record)) break;
+      if (record.reply != kNoReply) publish();  // it may take long; what came before has been done
       if (!run_one(record)) return publish(), false;
       tail_ = record.end;
       if (tail_ - published_ >= kPublishedAtOnce) publish();

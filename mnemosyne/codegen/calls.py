@@ -92,7 +92,7 @@ struct BlasFunctions {{
   }}
 }};
 
-// Calls the library with what a message says.
+// Calls the library with what a message says. `on_device`: scalars are device memory.
 {runs}
 
 }}  // namespace mnemosyne
@@ -121,12 +121,13 @@ def _c_types(call: Call) -> str:
 
 def _argument(p: Field) -> str:
     if p.kind is Kind.SCALAR:
-        return f"c.{p.name}.pointer()"
+        return f"c.{p.name}.pointer(on_device)"
     return f"reinterpret_cast<const void*>(c.{p.name})" if p.kind is Kind.PTR else f"c.{p.name}"
 
 
 def _run(call: Call) -> str:
     arguments = ", ".join(["handle", *(_argument(p) for p in call.params[1:])])
-    return f"""inline int call(const BlasFunctions& f, void* handle, const calls::{call.name}& c) {{
+    return f"""inline int call(const BlasFunctions& f, void* handle, const calls::{call.name}& c,
+                bool on_device) {{
   return f.{call.name}({arguments});
 }}"""

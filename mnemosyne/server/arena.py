@@ -112,6 +112,9 @@ class Arena:
             self._slot.give(start, length)
             text = f"the system has no memory for {length} bytes more ({error.strerror})"
             raise CallError(OUT_OF_MEMORY, text) from None
+        except CallError:
+            self._slot.give(start, length)
+            raise
         self._add_chunk(start, length)
         self._free.take_at(start, size)
         return start

@@ -3,7 +3,8 @@
 How this works: a frame's message names a handler, a function of the session and the frame's fields.
 It returns the reply's outputs (a tuple, or None for none), raises CallError as CUDA would fail, or
 returns Deferred when it has to do something slow. Devices build their tables on ``HANDLERS``, which
-holds what needs no device: every device here executes frames in order, so a wait is only a check.
+holds what needs no device: it is for those that execute frames in order, where a wait is only a
+check. On a GPU the lane waits (see csrc/lane/cuda).
 """
 
 from __future__ import annotations

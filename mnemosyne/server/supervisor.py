@@ -15,7 +15,8 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mnemosyne import _native
@@ -83,6 +84,7 @@ class Supervisor:
         self._device_lost = False
         self._serving = asyncio.Event()
         self.finished: asyncio.Future[int] = self._loop.create_future()
+        self._memory = 0  # bytes for clients
         self._spare: WorkerProcess | None = None  # has done all it can without the device
         self._frozen: list[WorkerProcess] = []  # have lost the device
         self._worker = self._start_worker()
@@ -103,18 +105,18 @@ class Supervisor:
         purpose(self, peer, self._ready)
 
     def _probe(self, peer: Peer, ready: Ready) -> None:
-        peer.answer(_welcome(ready, None, self._quota(ready)))
+        peer.answer(_welcome(ready, None, self._quota()))
 
     def _status(self, peer: Peer, ready: Ready) -> None:
         rows = [client.status_row(time.monotonic()) for client in self._clients.values()]
         peer.answer(Status(ready.device, self._plan.clients, rows))
 
     def _attach(self, peer: Peer, ready: Ready) -> None:
-        reason = self._why_not(peer, ready)
+        reason = self._why_not(peer)
         try:
-            client = None if reason else self._new_client(peer, ready)
-        except OSError as error:
-            reason = f"the server cannot make a session's memory: {error.strerror}"
+            client = None if reason else self._new_client(peer)
+        except (OSError, RuntimeError) as error:
+            reason = f"the server cannot make a session's memory: {error}"
             client = None
         if client is None:
             log.warning("refused pid %d (%s): %s", peer.pid, peer.hello.program, reason)
@@ -124,7 +126,7 @@ class Supervisor:
         peer.ended = lambda: self._end(client, "it closed its connection")
         self._worker.send(*client.open_message())
 
-    def _why_not(self, peer: Peer, ready: Ready) -> str:
+    def _why_not(self, peer: Peer) -> str:
         counted = [client for client in self._clients.values() if client.counts]
         if len(counted) >= self._plan.clients:
             pids = ", ".join(str(client.peer.pid) for client in counted)
@@ -132,7 +134,7 @@ class Supervisor:
                 f"all {self._plan.clients} client slots are in use (pids {pids}); "
                 "start the server with a larger --clients"
             )
-        quota = self._quota(ready)
+        quota = self._quota()
         if peer.hello.memory > quota:
             return (
                 f"{peer.hello.memory} bytes of device memory are wanted, a client gets {quota}; "
@@ -140,21 +142,29 @@ class Supervisor:
             )
         return "" if self._free_slot() is not None else "every address slot is still in use"
 
-    def _quota(self, ready: Ready) -> int:
-        return self._plan.quota or ready.memory // self._plan.clients
+    def _quota(self) -> int:
+        return self._plan.quota or self._memory // self._plan.clients
 
     def _free_slot(self) -> int | None:
         taken = {client.slot for client in self._clients.values()}
         return next((s for s in range(self._plan.worker.slots) if s not in taken), None)
 
-    def _new_client(self, peer: Peer, ready: Ready) -> Client:
+    def _new_client(self, peer: Peer) -> Client:
         slot = self._free_slot()
         assert slot is not None
-        place = layout(slot, peer.hello.memory or self._quota(ready))
-        pidfd = os.pidfd_open(peer.pid)
+        place = layout(slot, peer.hello.memory or self._quota())
         number, self._next_number = self._next_number, self._next_number + 1
-        channel = _native.create_channel()
-        host = _native.create_memory("mnemosyne-host", place.host_bytes)
+        with ExitStack() as undo:
+            files = []
+            for make in (
+                _native.create_channel,
+                lambda: _native.create_memory("mnemosyne-host", place.host_bytes),
+                lambda: os.pidfd_open(peer.pid),
+            ):
+                files.append(make())
+                undo.callback(os.close, files[-1])
+            undo.pop_all()
+        channel, host, pidfd = files
         return Client(number, slot, peer, place, time.monotonic(), channel, host, pidfd)
 
     def _end(self, client: Client, reason: str) -> None:
@@ -204,7 +214,9 @@ class Supervisor:
         return worker
 
     def _new_worker(self) -> WorkerProcess:
-        return WorkerProcess(self._plan.worker, self._received, self._worker_died)
+        """The first one sees to it that the promised memory is there."""
+        options = replace(self._plan.worker, memory=0) if self._memory else self._plan.worker
+        return WorkerProcess(options, self._received, self._worker_died)
 
     def _received(self, message: Control, fds: list[int]) -> None:
         handler = _FROM_WORKER.get(type(message))
@@ -214,6 +226,7 @@ class Supervisor:
 
     def _worker_ready(self, ready: Ready) -> None:
         self._ready = ready
+        self._memory = self._memory or ready.memory  # later ones find what clients have missing
         for client in list(self._clients.values()):
             if client.state in (State.OPENING, State.RUNNING):
                 self._worker.send(*client.open_message())
@@ -323,7 +336,10 @@ class Supervisor:
         if len(self._deaths) > _MAX_DEATHS and self._deaths[-1] - self._deaths[0] < _DEATHS_SECONDS:
             return self._give_up(f"the worker died {_MAX_DEATHS + 1} times in a row")
         log.warning("starting another worker for %d sessions", len(self._clients))
-        self._worker = self._start_worker()
+        try:
+            self._worker = self._start_worker()
+        except OSError as error:
+            self._give_up(f"no worker can be started: {error.strerror}")
 
     def _survive(self, client: Client) -> None:
         """Keeps a session for the next worker, if its last one left nothing half done."""

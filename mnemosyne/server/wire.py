@@ -36,6 +36,8 @@ class Wire:
     ) -> None:
         sock.setblocking(False)
         self._socket = sock
+        self._poll = select.poll()  # select() takes small file descriptors only
+        self._poll.register(self._socket, select.POLLOUT)
         self._received = received
         self._ended = ended
         self._trusted = trusted
@@ -63,7 +65,7 @@ class Wire:
     def flush(self) -> None:
         """Waits until everything is sent, for what must be known before the caller goes on."""
         while self._unsent and self.open:
-            select.select([], [self._socket], [])
+            self._poll.poll()
             self._writable()
 
     def close(self) -> None:

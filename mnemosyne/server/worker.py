@@ -151,6 +151,9 @@ class Worker:
             error = str(reason)
         except DeviceLost as lost:
             return self._device.lost(lost.code)  # another worker will be asked
+        except Exception:
+            log.exception("bug: session %d cannot be opened", message.session)
+            error = "the server failed; its log has the details"
         for fd in [fds[0], *fds[2:], *(fds[1:2] if error else ())]:
             os.close(fd)
         self._wire.send(Opened(message.session, error))
@@ -222,8 +225,11 @@ class Worker:
             await self._loop.run_in_executor(self._enders, self._give_back, served)
         except DeviceLost as error:
             return self._device.lost(error.code)  # nothing is left to give back
-        except Exception:
+        except (
+            Exception
+        ):  # what it holds cannot be given to another one: the supervisor waits, then acts
             log.exception("bug: session %d did not end in order", number)
+            return
         self._wire.send(Closed(number, said))
 
     def _give_back(self, served: _Served) -> None:

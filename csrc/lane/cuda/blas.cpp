@@ -1,7 +1,8 @@
 #include "blas.h"
 
 #include <memory>
-#include <mutex>
+
+#include "spare.h"
 
 namespace mnemosyne::cuda {
 namespace {
@@ -11,14 +12,14 @@ constexpr int kMostResults = 64;
 
 std::unique_ptr<Libraries> loaded;
 
-// Real handles that no session uses.
-struct Spare {
-  std::mutex mutex;
-  std::vector<void*> handles;
-};
-Spare& spare() {
-  static Spare* one = new Spare;
-  return *one;
+// Never destroyed: sessions end until the very end.
+SpareHandles& spare() {
+  static auto* handles = new SpareHandles;
+  return *handles;
+}
+SpareHandles& spare_lt() {
+  static auto* handles = new SpareHandles;
+  return *handles;
 }
 
 void* open(const char* path) {
@@ -75,6 +76,28 @@ struct HeuristicResult {
   int reserved[4];
 };
 
+struct ScalarPlaces {
+  bool alpha_on_device, beta_on_device;
+};
+
+// cublasLt.h: CUBLASLT_MATMUL_DESC_POINTER_MODE and the values of cublasLtPointerMode_t.
+ScalarPlaces scalar_places(const List& desc) {
+  constexpr int kPointerMode = 2, kHost = 0, kDevice = 1, kDeviceVector = 2;
+  int32_t mode = kHost;
+  Unpacker u = desc.values();
+  u.array();
+  u.integer();
+  u.integer();
+  for (uint32_t n = u.array(); n && u.ok(); --n) {
+    u.array();
+    int64_t id = u.integer();
+    size_t size;
+    const char* value = u.bytes(&size);
+    if (value && id == kPointerMode && size == sizeof mode) memcpy(&mode, value, size);
+  }
+  return {mode != kHost, mode == kDevice || mode == kDeviceVector};
+}
+
 using Known = std::unordered_map<std::string, void*>;
 
 void destroy_all(Known* known, int (*destroy)(void*)) {
@@ -124,11 +147,9 @@ void load_libraries(const char* cublas, const char* cublas_lt) {
 
 const Libraries* libraries() { return loaded.get(); }
 
-BlasHandles::~BlasHandles() {
-  std::lock_guard<std::mutex> lock(spare().mutex);
-  for (auto& [number, handle] : handles_) {
-    if (handle.real) spare().handles.push_back(handle.real);
-  }
+void BlasHandles::clear() {
+  for (auto& [number, handle] : handles_) spare().give(handle.real);
+  handles_.clear();
 }
 
 void BlasHandles::add(uint64_t number) { handles_[number] = {}; }
@@ -136,10 +157,7 @@ void BlasHandles::add(uint64_t number) { handles_[number] = {}; }
 bool BlasHandles::remove(uint64_t number) {
   auto found = handles_.find(number);
   if (found == handles_.end()) return false;
-  if (found->second.real) {
-    std::lock_guard<std::mutex> lock(spare().mutex);
-    spare().handles.push_back(found->second.real);
-  }
+  spare().give(found->second.real);
   handles_.erase(found);
   return true;
 }
@@ -162,13 +180,7 @@ void* BlasHandles::use(uint64_t number, int* status) {
   *status = kBlasNotInitialized;
   if (found == handles_.end() || !loaded) return nullptr;
   Handle& h = found->second;
-  if (!h.real) {
-    std::lock_guard<std::mutex> lock(spare().mutex);
-    if (!spare().handles.empty()) {
-      h.real = spare().handles.back();
-      spare().handles.pop_back();
-    }
-  }
+  if (!h.real) h.real = spare().take();
   if (!h.real && (*status = loaded->cublasCreate_v2(&h.real))) return nullptr;
   if (!h.changed) return h.real;
   // The stream first: setting it resets the workspace.
@@ -183,8 +195,10 @@ void* BlasHandles::use(uint64_t number, int* status) {
   return *status ? nullptr : h.real;
 }
 
-LtSession::~LtSession() {
+void LtSession::clear() {
   if (!loaded) return;
+  spare_lt().give(handle_);
+  handle_ = nullptr;
   destroy_all(&descs_, loaded->cublasLtMatmulDescDestroy);
   destroy_all(&layouts_, loaded->cublasLtMatrixLayoutDestroy);
   destroy_all(&preferences_, loaded->cublasLtMatmulPreferenceDestroy);
@@ -198,6 +212,8 @@ bool LtSession::ready(int* status) {
     keep_few(&preferences_, loaded->cublasLtMatmulPreferenceDestroy);
     return true;
   }
+  if (loaded) handle_ = spare_lt().take();
+  if (handle_) return true;
   *status = loaded ? loaded->cublasLtCreate(&handle_) : kBlasNotInitialized;
   return *status == kBlasSuccess;
 }
@@ -243,8 +259,10 @@ int LtSession::matmul(const calls::lt_matmul& c, void* stream) {
   alignas(8) char algorithm[64];
   bool chosen = c.algo.size == sizeof algorithm;
   if (chosen) memcpy(algorithm, c.algo.data, sizeof algorithm);
-  return loaded->cublasLtMatmul(handle_, d, c.alpha.pointer(), pointer(c.A), layout_a, pointer(c.B),
-                                layout_b, c.beta.pointer(), pointer(c.C), layout_c,
+  ScalarPlaces at = scalar_places(c.desc);
+  const void* beta = c.beta.size || at.beta_on_device ? c.beta.pointer(at.beta_on_device) : nullptr;
+  return loaded->cublasLtMatmul(handle_, d, c.alpha.pointer(at.alpha_on_device), pointer(c.A),
+                                layout_a, pointer(c.B), layout_b, beta, pointer(c.C), layout_c,
                                 mutable_pointer(c.D), layout_d, chosen ? algorithm : nullptr,
                                 mutable_pointer(c.workspace), c.workspaceBytes, stream);
 }

@@ -61,7 +61,9 @@ struct BlasSettings {
 // those that other sessions left: making one takes long, and ending one stalls the device.
 class BlasHandles {
  public:
-  ~BlasHandles();
+  ~BlasHandles() { clear(); }
+  // Gives back everything; the device has done the session's work.
+  void clear();
   void add(uint64_t number);
   bool remove(uint64_t number);
   bool configure(uint64_t number, const BlasSettings& settings);
@@ -81,7 +83,9 @@ class BlasHandles {
 // cublasLt for one session: what a client describes by content becomes real descriptors once.
 class LtSession {
  public:
-  ~LtSession();
+  ~LtSession() { clear(); }
+  // Gives back everything; the device has done the session's work.
+  void clear();
   int matmul(const calls::lt_matmul& c, void* stream);
   // Appends the results as the `lt_heuristic` reply lists them.
   int heuristic(const calls::lt_heuristic& c, Packer* results);

@@ -1,9 +1,9 @@
 #include "dnn.h"
 
 #include <algorithm>
-#include <mutex>
 
 #include "../symbols.h"
+#include "spare.h"
 
 namespace mnemosyne::cuda {
 namespace {
@@ -22,7 +22,8 @@ constexpr int kHandleType = 0, kInt64 = 3, kVoidPointer = 6, kKnobType = 9, kNum
 constexpr int kHeuristicResults = 202, kConfigEngine = 300, kConfigKnobs = 302,
               kConfigWorkspace = 303, kConfigShared = 304, kPlanWorkspace = 402, kChoiceType = 600,
               kChoiceValue = 601, kPackIds = 1000, kPackPointers = 1001, kPackWorkspace = 1003,
-              kEngineIndex = 1301, kEngineNumericalNotes = 1303, kEngineBehaviorNotes = 1305;
+              kTensorId = 906, kTensorByValue = 908, kEngineIndex = 1301,
+              kEngineNumericalNotes = 1303, kEngineBehaviorNotes = 1305;
 
 // Attributes that can only be read; a client sends back what a configuration came with.
 bool is_read_only(int name) {
@@ -50,20 +51,10 @@ size_t element_size(int type) {
 
 std::unique_ptr<DnnLibrary> loaded;
 
-// Real handles that no session uses: ending one stalls the device.
-struct Spare {
-  std::mutex mutex;
-  std::vector<void*> handles;
-};
-Spare& spare() {
-  static Spare* one = new Spare;
-  return *one;
-}
-
-void give_back(void* handle) {
-  if (!handle) return;
-  std::lock_guard<std::mutex> lock(spare().mutex);
-  spare().handles.push_back(handle);
+// Never destroyed: sessions end until the very end.
+SpareHandles& spare() {
+  static auto* handles = new SpareHandles;
+  return *handles;
 }
 
 // A descriptor to be filled by cudnnBackendGetAttribute.
@@ -233,16 +224,18 @@ DnnSession::Descriptors::~Descriptors() {
   }
 }
 
-DnnSession::~DnnSession() {
+void DnnSession::clear() {
   plans_.clear();
   for (auto& [content, descriptor] : tensors_) loaded->cudnnDestroyTensorDescriptor(descriptor);
-  for (auto& [number, handle] : handles_) give_back(handle);
+  tensors_.clear();
+  for (auto& [number, handle] : handles_) spare().give(handle);
+  handles_.clear();
 }
 
 void DnnSession::remove(uint64_t number) {
   auto found = handles_.find(number);
   if (found == handles_.end()) return;
-  give_back(found->second);
+  spare().give(found->second);
   handles_.erase(found);
 }
 
@@ -252,13 +245,7 @@ void* DnnSession::use(uint64_t number, void* stream, int* status) {
   *status = kDnnNotInitialized;
   if (found == handles_.end() || !loaded) return nullptr;
   void*& handle = found->second;
-  if (!handle) {
-    std::lock_guard<std::mutex> lock(spare().mutex);
-    if (!spare().handles.empty()) {
-      handle = spare().handles.back();
-      spare().handles.pop_back();
-    }
-  }
+  if (!handle) handle = spare().take();
   *status = handle ? kDnnSuccess : loaded->cudnnCreate(&handle);
   if (*status == kDnnSuccess) *status = loaded->cudnnSetStream(handle, stream);
   return *status ? nullptr : handle;
@@ -315,7 +302,14 @@ void DnnSession::set(void* descriptor, Unpacker* from, void* handle, Descriptors
   size_t size;
   const char* bytes = from->bytes(&size);
   if (!bytes || *status) return;
-  if (type == kHandleType) {
+  if (type == kInt64 && name == kTensorId && size == sizeof made->last_id) {
+    memcpy(&made->last_id, bytes, size);  // comes before the next one: names are in order
+  } else if (name == kTensorByValue && size == 1 && *bytes) {
+    made->by_value.insert(made->last_id);
+  }
+  if (type == kVoidPointer && size) {
+    *status = kDnnBadParam;  // an address of the client's
+  } else if (type == kHandleType) {
     *status = loaded->cudnnBackendSetAttribute(descriptor, name, type, 1, &handle);
   } else if (size) {
     std::string aligned(bytes, size);  // the frame's bytes are not
@@ -380,8 +374,11 @@ int DnnSession::run(const calls::cudnn_execute& c, void* stream) {
     get(u, &places.emplace_back());
   }
   if (!u.ok()) return kDnnBadParam;
+  const std::set<int64_t>& by_value = plan->second->descriptors.by_value;
   std::vector<const void*> pointers;
-  for (const Scalar& place : places) pointers.push_back(place.pointer());
+  for (size_t i = 0; i < ids.size(); ++i) {
+    pointers.push_back(places[i].pointer(by_value.count(ids[i]) == 0));
+  }
   void* workspace = at(c.workspace);
   Scratch pack(kVariantPack);
   auto set = loaded->cudnnBackendSetAttribute;
@@ -417,8 +414,9 @@ void* DnnSession::tensor(const List& content, int* status) {
   if (!*status) {
     *status = loaded->cudnnSetTensorNdDescriptor(descriptor, type, count, values[0], values[1]);
   }
-  if (descriptor) tensors_[key] = descriptor;
-  return descriptor;
+  if (*status && descriptor) loaded->cudnnDestroyTensorDescriptor(descriptor);
+  if (*status) return nullptr;
+  return tensors_[key] = descriptor;
 }
 
 int DnnSession::run(const calls::cudnn_batch_norm_training& c, void* stream) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -60,7 +61,9 @@ std::string dnn_error();
 
 class DnnSession {
  public:
-  ~DnnSession();
+  ~DnnSession() { clear(); }
+  // Gives back everything; the device has done the session's work.
+  void clear();
   void add(uint64_t number) { handles_[number] = nullptr; }
   void remove(uint64_t number);
 
@@ -84,6 +87,8 @@ class DnnSession {
     ~Descriptors();
     std::unordered_map<std::string, void*> by_content;
     std::vector<void*> all;
+    std::set<int64_t> by_value;  // unique ids of tensors whose values come with an execution
+    int64_t last_id = 0;
     int depth = 0;
   };
   struct Plan {

@@ -51,6 +51,9 @@ void CudaExecutor::end() {
     if (waiter) driver().cuStreamDestroy_v2(waiter);
   }
   for (auto& [number, event] : events_) driver().cuEventDestroy_v2(event);
+  blas_.clear();
+  lt_.clear();
+  dnn_.clear();
   streams_.destroy_all();
   if (channel_) driver().cuMemHostUnregister(channel_);
   if (staging_registered_) driver().cuMemHostUnregister(reinterpret_cast<void*>(place_.host_base));
@@ -136,13 +139,19 @@ void CudaExecutor::rest() {
 
 // Lane and watch may meet here; whoever comes second sees what the first has done.
 bool CudaExecutor::settle() {
-  if (!channel_->unsettled.load()) return true;
+  if (!unsettled_.load()) return true;
   uint64_t operations = operations_.load();
   if (!streams_.idle() || !all_answered()) return false;
-  channel_->unsettled.store(0);
+  say_unsettled(false);
   if (operations_.load() == operations) return true;
-  channel_->unsettled.store(1);
+  say_unsettled(true);
   return false;
+}
+
+// The word on the status page is for the supervisor; the client could write to it.
+void CudaExecutor::say_unsettled(bool unsettled) {
+  unsettled_.store(unsettled);
+  channel_->unsettled.store(unsettled);
 }
 
 // A wait whose work is done, but whose answer the GPU has not written, would never be answered by
@@ -246,8 +255,8 @@ void CudaExecutor::enter(SessionStream* s) {
 
 void CudaExecutor::busy() {
   operations_.fetch_add(1);
-  if (channel_->unsettled.load()) return;
-  channel_->unsettled.store(1);
+  if (unsettled_.load()) return;
+  say_unsettled(true);
   watch_->wake();
 }
 
@@ -468,6 +477,7 @@ void CudaExecutor::put_library(uint64_t number, const char* name, Answer* a, Ope
   SessionStream* s = streams_.find(number);
   if (!s) return a->fail(kNoSuchStream, kInvalidResourceHandle, "no such stream");
   failed(streams_.order(s), name, a);
+  if (a->status) return;
   enter(s);
   if (int status = operation(s->handle)) {
     // The library hides what the driver said; a lost context is not the call's fault.
@@ -497,8 +507,9 @@ template <typename Call>
 void CudaExecutor::execute(const Call& c, Answer* a) {
   void* handle = blas(c.handle, c.kName, a);
   if (!handle) return;
+  bool on_device = blas_.settings(c.handle)->pointer_mode != 0;
   put_library(blas_.settings(c.handle)->stream_number, c.kName, a,
-              [&](Stream) { return call(libraries()->calls, handle, c); });
+              [&](Stream) { return call(libraries()->calls, handle, c, on_device); });
 }
 
 // The result goes to device memory, or into the reply by the GPU.

@@ -114,6 +114,7 @@ class CudaExecutor : public Executor, public Watched {
   void failed(int code, const char* name, Answer* a);
   void enter(SessionStream* s);
   void busy();
+  void say_unsettled(bool unsettled);
   void leave(SessionStream* s, const char* name, Answer* a);
   void limit(SessionStream* s);
   bool all_answered() const;
@@ -130,6 +131,7 @@ class CudaExecutor : public Executor, public Watched {
   DnnSession dnn_;
   std::vector<Stream> waiters_;  // by reply slot: for waits that belong to no stream
   std::atomic<uint64_t> operations_{0};
+  std::atomic<bool> unsettled_{false};
   Channel* channel_ = nullptr;
   bool staging_registered_ = false;
   std::atomic<bool> stopped_{false};

@@ -86,9 +86,11 @@ int Streams::order(SessionStream* s) {
   if (blocking_ == 0) return kSuccess;
   if (s == null_) {
     for (auto& other : all_) {
-      if (!holds_up_null(*other)) continue;
+      uint32_t counted = other->counted.load(std::memory_order_relaxed);
+      if (!holds_up_null(*other) || other->awaited == counted) continue;
       if (int code = mark(other.get())) return code;
       if (int code = driver().cuStreamWaitEvent(s->handle, other->mark, 0)) return code;
+      other->awaited = counted;
     }
   } else if (s->blocking && s->ordered != null_->counted.load() && !null_->idle()) {
     if (int code = mark(null_)) return code;

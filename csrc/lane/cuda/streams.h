@@ -31,6 +31,7 @@ struct SessionStream {
   uint32_t fenced = 0;
   Event mark = nullptr;  // where another stream waits
   uint32_t marked = 0;   // `counted` when it was recorded
+  uint32_t awaited = 0;  // `counted` that the null stream waits for already
   uint32_t ordered = 0;  // blocking: the null stream's count it waits for; see order()
   bool removed = false;  // by the client; it ends when its work is done
 

@@ -34,7 +34,7 @@ _NON_BLOCKING = driver.CUstream_flags.CU_STREAM_NON_BLOCKING.value
 _EVENT_FLAGS = 3  # blocking synchronisation, no timing
 
 
-def when_idle(s: CudaSession, action: Callable[[], None]) -> Outputs:
+def when_idle(s: CudaSession, action: Callable[[], object]) -> Outputs:
     """Runs ``action`` when the GPU has done the session's work, as freeing does natively."""
     if s.executor.idle():
         action()
@@ -187,8 +187,7 @@ def _create_blas(s: CudaSession, handle: int) -> Outputs:
 
 def _destroy_blas(s: CudaSession, handle: int) -> Outputs:
     COMMON["cublasDestroy_v2"](s, handle)
-    s.executor.remove_blas(handle)
-    return None
+    return when_idle(s, lambda: s.executor.remove_blas(handle))  # another session may get it
 
 
 def _configure_blas(
@@ -216,8 +215,7 @@ def _create_dnn(s: CudaSession, handle: int) -> Outputs:
 
 def _destroy_dnn(s: CudaSession, handle: int) -> Outputs:
     COMMON["cudnnDestroy"](s, handle)
-    s.executor.remove_dnn(handle)
-    return None
+    return when_idle(s, lambda: s.executor.remove_dnn(handle))
 
 
 def _dnn_heuristic(s: CudaSession, handle: int, stream: int, descriptor: list[Any]) -> Outputs:
@@ -269,20 +267,23 @@ def restore(s: CudaSession, entries: Entries) -> None:
         _pin(s, offset, size)
     for handle, settings in of_kind(entries, "blas"):
         s.executor.add_blas(handle)
-        if any(settings):
+        if any(settings) and settings[0] in s.streams:  # else it is configured before its next use
             _configure(s, handle, *settings)
     for handle, _ in of_kind(entries, "cudnn"):
         s.executor.add_dnn(handle)
-    for number, (handle, stream, descriptor) in of_kind(entries, "cudnn_plan"):
-        s.executor.dnn_plan(handle, stream, number, msgpack.packb(descriptor))
     try:
+        for number, (_, _, descriptor) in of_kind(entries, "cudnn_plan"):
+            plan = msgpack.packb(descriptor)
+            _ask_dnn(s.executor.dnn_plan, next(iter(s.cudnn), 0), 0, number, plan)
         for number, (*module, name) in of_kind(entries, "function"):
             found = s.kernels.resolve(s.number, ModuleName.of(module), name, {})
+            if found.keeps_state:
+                raise ValueError("a module with variables of its own cannot be restored")
             _add_function(s, number, found)
         for number, most in of_kind(entries, "limit"):
             s.kernels.set_attribute(s.functions[number], MAX_DYNAMIC_SHARED, most)
     except CallError as error:
-        what = "a module it uploaded" if error.code == MODULE_UNKNOWN else "a kernel"
+        what = "a module it uploaded" if error.code == MODULE_UNKNOWN else "a kernel or plan"
         raise ValueError(f"{what} cannot be restored ({error.text})") from None
 
 

@@ -34,11 +34,15 @@ _INFO = (
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """One kernel of one client. ``params``: (offset, size) of each parameter, in bytes."""
+    """One kernel of one client. ``params``: (offset, size) of each parameter, in bytes.
+
+    ``keeps_state``: its module has variables, which a new worker would find at their first values.
+    """
 
     handle: driver.CUfunction
     params: tuple[tuple[int, int], ...]
     info: FunctionInfo
+    keeps_state: bool
 
     @property
     def argument_bytes(self) -> int:
@@ -62,7 +66,7 @@ class Kernels:
         owner = session if module.keeps_state else _SHARED
         handle = check(driver.cuModuleGetFunction(self._load(owner, name, module), kernel.encode()))
         values = [check(driver.cuFuncGetAttribute(attribute, handle)) for attribute in _INFO]
-        return Function(handle, found.params, FunctionInfo(*values))
+        return Function(handle, found.params, FunctionInfo(*values), module.keeps_state)
 
     def _load(self, owner: int, name: ModuleName, module: Module) -> driver.CUmodule:
         with self._lock:

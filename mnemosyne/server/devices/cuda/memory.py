@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 from cuda.bindings import driver
 
@@ -57,8 +58,7 @@ class GpuChunks:
             fd: int = check(driver.cuMemExportToShareableHandle(handle, _FD, 0))
             try:
                 self._map(handle, address, size)
-                check(driver.cuMemsetD8Async(address, 0, size, self._stream))
-                check(driver.cuStreamSynchronize(self._stream))
+                self._clear(address, size)
             except BaseException:
                 os.close(fd)
                 raise
@@ -78,7 +78,17 @@ class GpuChunks:
 
     def _map(self, handle: driver.CUmemGenericAllocationHandle, address: int, size: int) -> None:
         check(driver.cuMemMap(address, size, 0, handle, 0))
-        check(driver.cuMemSetAccess(address, size, [self._access], 1))
+        with ExitStack() as undo:
+            undo.callback(driver.cuMemUnmap, address, size)
+            check(driver.cuMemSetAccess(address, size, [self._access], 1))
+            undo.pop_all()
+
+    def _clear(self, address: int, size: int) -> None:
+        with ExitStack() as undo:
+            undo.callback(driver.cuMemUnmap, address, size)
+            check(driver.cuMemsetD8Async(address, 0, size, self._stream))
+            check(driver.cuStreamSynchronize(self._stream))
+            undo.pop_all()
 
 
 _NON_BLOCKING = driver.CUstream_flags.CU_STREAM_NON_BLOCKING.value
