@@ -67,7 +67,7 @@ def _bind_forward(kernel: KernelInfo) -> Run:
             if keep is not None:
                 weights = weights * keep * p.rp_dropout
             operand(p, memory, kind, "o", group).copy_(weights @ o.value)
-            _put_sums(logsumexp(p, memory, group), sums, math.inf)
+            _put_sums(logsumexp(p, memory, group), sums)
 
     return run
 
@@ -79,8 +79,9 @@ def _softmax(logits: Tensor) -> tuple[Tensor, Tensor]:
     return weights.masked_fill((sums == -math.inf)[..., None], 0), sums
 
 
-def _put_sums(place: Tensor, sums: Tensor, empty: float) -> None:
-    place.copy_(sums.masked_fill(sums == -math.inf, empty))
+def _put_sums(place: Tensor, sums: Tensor) -> None:
+    """Infinity where a row sees no key, so that the gradient finds weights of zero."""
+    place.copy_(sums.masked_fill(sums == -math.inf, math.inf))
 
 
 def _bind_split(kernel: KernelInfo) -> Run:
@@ -97,13 +98,11 @@ def _bind_split(kernel: KernelInfo) -> Run:
         blocks = -(-p.seqlen_k // width)
         keys = -(-blocks // p.num_splits) * width
         for group in sequences(p, memory):
-            o = operands(p, memory, kind, group)
-            place = slice(group.first, group.first + group.count), slice(None)
+            o, place = operands(p, memory, kind, group), _place(group)
             for part in range(p.num_splits):
                 seen = slice(part * keys, (part + 1) * keys)
-                weights, logs = _softmax(o.logits[..., seen])
-                parts[part][place][:, :, : group.queries] = weights @ o.value[:, :, seen]
-                _put_sums(sums[part][place][:, :, : group.queries], logs, -math.inf)
+                weights, sums[part][place] = _softmax(o.logits[..., seen])
+                parts[part][place] = weights @ o.value[:, :, seen]
 
     return run
 
@@ -117,6 +116,11 @@ def _partial(p: Any, memory: Memory) -> tuple[Tensor, Tensor]:
     return outputs, memory.view(p.softmax_lseaccum_ptr, torch.float32, shape, sums)
 
 
+def _place(group: Sequences) -> tuple[slice, slice, slice]:
+    """Where a group's rows lie among (sequence, head, row)."""
+    return slice(group.first, group.first + group.size), slice(None), slice(group.queries)
+
+
 def _bind_combine(kernel: KernelInfo) -> Run:
     """flash_fwd_splitkv_combine_kernel: each part counts as its sum of exponentials does."""
     kind, read = element(kernel), reader(kernel)
@@ -124,11 +128,14 @@ def _bind_combine(kernel: KernelInfo) -> Run:
     def run(launch: Launch) -> None:
         p, memory = read(launch.args), launch.memory
         parts, sums = _partial(p, memory)
-        whole = Sequences(0, p.b, p.seqlen_q, p.seqlen_k, None, None)
         total = sums.logsumexp(0)
         shares = (sums - total).exp().masked_fill(total == -math.inf, 0)
-        operand(p, memory, kind, "o", whole).copy_((shares[..., None] * parts).sum(0))
-        _put_sums(logsumexp(p, memory, whole), total, math.inf)
+        for group in sequences(p, memory):
+            place = _place(group)
+            pairs = zip(shares, parts, strict=True)
+            output = sum(share[place][..., None] * part[place] for share, part in pairs)
+            operand(p, memory, kind, "o", group).copy_(output)
+            _put_sums(logsumexp(p, memory, group), total[place])
 
     return run
 

@@ -13,12 +13,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from . import Memory
 from .flash_params import Sequences
 from .philox import Lanes, Seed, halves, mix, read_seed
+
+Bytes = npt.NDArray[np.uint8]
 
 _ROUNDS = 7
 _ROWS, _COLUMNS, _LANES = 16, 32, 32
@@ -47,22 +50,24 @@ def kept(p: Any, seed: Seed | None, group: Sequences) -> Tensor | None:
     """What is kept, (sequence, head, query, key); None without dropout."""
     if seed is None:
         return None
-    heads = np.arange(group.first * p.h, (group.first + group.count) * p.h, dtype=np.uint64)
+    heads = np.arange(group.first * p.h, (group.first + group.size) * p.h, dtype=np.uint64)
     draws = _draws(seed, heads, -(-group.queries // _ROWS), -(-group.keys // _COLUMNS))
     found = draws[:, : group.queries, : group.keys] <= p.p_dropout_in_uint8_t
-    return torch.from_numpy(found).view(group.count, p.h, group.queries, group.keys)
+    return torch.from_numpy(found).view(group.size, p.h, group.queries, group.keys)
 
 
-def _draws(seed: Seed, heads: Lanes, rows: int, columns: int) -> np.ndarray[Any, Any]:
+def _draws(seed: Seed, heads: Lanes, rows: int, columns: int) -> Bytes:
     """The bytes of whole blocks: (head, 16 * rows, 32 * columns)."""
     lanes = np.arange(_LANES, dtype=np.uint64)
     offsets = np.uint64(seed.offset) + heads[:, None] * np.uint64(_LANES) + lanes
     low, high = (part[:, None, None, :] for part in halves(offsets))
     row, column = np.ogrid[:rows, :columns]
-    places = (x.astype(np.uint64)[None, :, :, None] for x in (row, column))
-    words = np.stack(np.broadcast_arrays(*mix(seed.key, (low, high, *places), _ROUNDS)), -1)
+    down, right = (x.astype(np.uint64)[None, :, :, None] for x in (row, column))
+    mixed = mix(seed.key, (low, high, down, right), _ROUNDS)
+    words = np.stack(np.broadcast_arrays(*mixed), -1)
     # A lane's bytes: two pairs of products, products of a pair, upper and lower row, two columns.
     shape = (len(heads), rows, columns, 8, 4, 2, 2, 2, 2)
     each = words.astype("<u4").view(np.uint8).reshape(shape)
     order = (0, 1, 7, 3, 2, 5, 6, 4, 8)
-    return each.transpose(order).reshape(len(heads), _ROWS * rows, _COLUMNS * columns)
+    found: Bytes = each.transpose(order).reshape(len(heads), _ROWS * rows, _COLUMNS * columns)
+    return found

@@ -74,10 +74,10 @@ _REFUSED = {
 
 
 class Sequences(NamedTuple):
-    """`count` sequences from the one of number `first` on; rows are None in a dense batch."""
+    """`size` sequences from the one of number `first` on; rows are None in a dense batch."""
 
     first: int
-    count: int
+    size: int
     queries: int
     keys: int
     query_row: int | None
@@ -136,7 +136,7 @@ def operand(p: Any, memory: Memory, kind: torch.dtype, name: str, group: Sequenc
     rows, start = (group.keys, group.key_row) if keys else (group.queries, group.query_row)
     batch, row, head = (getattr(p, f"{name}_{place}_stride") for place in _PLACES)
     at = group.first * batch if start is None else start * row
-    shape = (group.count, p.h_k if shared else p.h, rows, p.d)
+    shape = (group.size, p.h_k if shared else p.h, rows, p.d)
     pointer = getattr(p, f"{name}_ptr") + at * kind.itemsize
     return memory.view(pointer, kind, shape, (batch, head, row, 1))
 
@@ -164,7 +164,7 @@ def logsumexp(p: Any, memory: Memory, group: Sequences) -> Tensor:
         batch, head = p.seqlen_q, p.total_q
     start = group.query_row if p.unpadded_lse else None
     at = group.first * batch if start is None else start
-    shape = (group.count, p.h, group.queries)
+    shape = (group.size, p.h, group.queries)
     return memory.view(p.softmax_lse_ptr + 4 * at, torch.float32, shape, (batch, head, row))
 
 
@@ -175,7 +175,7 @@ def row_sums(p: Any, memory: Memory, group: Sequences) -> Tensor:
     if p.unpadded_lse:
         head = p.total_q + _ROOM * p.b
         at = (group.query_row or 0) + _ROOM * group.first
-    shape = (group.count, p.h, group.queries)
+    shape = (group.size, p.h, group.queries)
     return memory.view(p.dsoftmax_sum + 4 * at, torch.float32, shape, (batch, head, 1))
 
 
@@ -187,6 +187,6 @@ def query_sums(p: Any, memory: Memory, group: Sequences, split: int = 0) -> Tens
     if group.query_row is not None:
         at = (group.query_row + _ROOM * group.first) * row
     at += split * p.dq_accum_split_stride
-    shape = (group.count, p.h, group.queries, p.d)
+    shape = (group.size, p.h, group.queries, p.d)
     strides = (batch, p.d_rounded, row, 1)
     return memory.view(p.dq_accum_ptr + 4 * at, torch.float32, shape, strides)
