@@ -38,9 +38,8 @@ def compare(got: Tensor, wanted: Tensor) -> None:
 
 
 @cache
-def _bytes(row: int, column: int, lane: int) -> bytes:
+def _bytes(row: int, column: int, offset: int) -> bytes:
     """What a lane draws in one block: Philox4x32 of seven rounds (Salmon et al., 2011)."""
-    offset = OFFSET + lane
     counter = [offset & LOW, offset >> 32, row, column]
     key = [SEED & LOW, SEED >> 32]
     for _ in range(7):
@@ -55,17 +54,19 @@ def _bytes(row: int, column: int, lane: int) -> bytes:
     return b"".join(word.to_bytes(4, "little") for word in counter)
 
 
-def _byte(head: int, query: int, key: int) -> int:
+def _byte(head: int, query: int, key: int, offset: int) -> int:
     """What decides on one weight; heads of all sequences are counted."""
     block, i, j = (query // 16, key // 32), query % 16, key % 32
     lane = i % 8 * 4 + j % 8 // 2
-    return _bytes(*block, 32 * head + lane)[j // 8 * 4 + i // 8 * 2 + j % 2]
+    return _bytes(*block, offset + 32 * head + lane)[j // 8 * 4 + i // 8 * 2 + j % 2]
 
 
-def keep(first: int, heads: int, queries: int, keys: int, drop: float) -> Tensor:
+def keep(
+    first: int, heads: int, queries: int, keys: int, drop: float, offset: int = OFFSET
+) -> Tensor:
     """What the kernel keeps of the weights of some heads."""
     chosen = [
-        _byte(first + head, query, key) <= math.floor(_float(1 - drop) * 255)
+        _byte(first + head, query, key, offset) <= math.floor(_float(1 - drop) * 255)
         for head in range(heads) for query in range(queries) for key in range(keys)
     ]  # fmt: skip
     return torch.tensor(chosen).view(heads, queries, keys)
@@ -82,6 +83,7 @@ def values(device: torch.device, *sizes: int, kind: torch.dtype, seed: int = 0) 
 
 def start() -> None:
     """Puts the GPU's generator where the reference has it."""
+    torch.cuda.init()
     torch.cuda.manual_seed(SEED)
     torch.cuda.default_generators[0].set_offset(OFFSET)
 
@@ -233,7 +235,8 @@ def _one_after_another(device: torch.device) -> Tensors:
     runs = []
     for _ in range(2):
         start()
-        runs.append([F.scaled_dot_product_attention(q, q, q, dropout_p=0.5) for _ in range(2)])
+        with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            runs.append([F.scaled_dot_product_attention(q, q, q, dropout_p=0.5) for _ in range(2)])
     (a, b), (c, d) = runs
     return [torch.tensor([torch.equal(a, c) and torch.equal(b, d), torch.equal(a, b)])]
 
