@@ -100,7 +100,7 @@ _LINEAR: list[Operation] = [
     lambda x: F.interpolate(x[0], scale_factor=1.7, mode="linear"),
     lambda x: F.interpolate(x[0], size=4, mode="linear", align_corners=True),
 ]
-_SAMPLING = ("bilinear", "nearest")
+_SAMPLING = ("bilinear", "nearest", "bicubic")
 _BORDERS = ("zeros", "border", "reflection")
 _CUBIC: list[Operation] = [
     lambda x: F.interpolate(x, scale_factor=2, mode="bicubic"),
@@ -110,9 +110,69 @@ _CUBIC: list[Operation] = [
 ]
 
 
+_ANTIALIASED: list[Operation] = [
+    partial(F.interpolate, size=size, mode=mode, antialias=True, align_corners=corners)
+    for mode, size, corners in (
+        ("bilinear", (4, 23), False), ("bicubic", (4, 23), False), ("bilinear", (2, 3), True),
+        ("bicubic", (5, 7), True), ("bilinear", (9, 10), False), ("bicubic", (1, 4), False),
+    )
+]  # fmt: skip
+_NEAREST_3D: list[Operation] = [
+    partial(F.interpolate, scale_factor=scale, mode=mode)
+    for scale, mode in product((2, 0.6, 1.7), ("nearest", "nearest-exact"))
+]
+_MAX_3D: list[Operation] = [
+    lambda x: F.max_pool3d(x, 2),
+    lambda x: F.max_pool3d(x, 3, 2, 1),
+    lambda x: F.max_pool3d(x, (3, 2, 1), (2, 3, 1), (1, 0, 0), ceil_mode=True),
+    lambda x: F.max_pool3d(x, 2, 1, dilation=(1, 2, 3)),
+    lambda x: F.max_pool3d(x[0], 2),
+]
+_AVERAGE_3D: list[Operation] = [
+    lambda x: F.avg_pool3d(x, 2),
+    lambda x: F.avg_pool3d(x, 3, 2, 1),
+    lambda x: F.avg_pool3d(x, (3, 2, 8), (2, 3, 1), (1, 0, 3), True, False),
+    lambda x: F.avg_pool3d(x, 2, divisor_override=3),
+    lambda x: F.avg_pool3d(x, (2, 3, 4), 1),
+    lambda x: F.avg_pool3d(x, 3, 1, 1),
+    lambda x: F.avg_pool3d(x[0], 2),
+]
+_ADAPTIVE_3D: list[Operation] = [
+    lambda x: F.adaptive_avg_pool3d(x, (3, 2, 4)),
+    lambda x: F.adaptive_avg_pool3d(x, (2, 4, 5)),
+    lambda x: F.adaptive_avg_pool3d(x.transpose(3, 4), (2, 5, 4)),
+    lambda x: F.adaptive_avg_pool3d(x[1], 1),
+]
+_ADAPTIVE_MAX_3D: list[Operation] = [
+    lambda x: F.adaptive_max_pool3d(x, (3, 2, 4)),
+    lambda x: F.adaptive_max_pool3d(x, (2, 4, 5)),
+    lambda x: F.adaptive_max_pool3d(x[1], 1),
+]
+_REFLECT_3D: list[Operation] = [
+    lambda x: F.pad(x, (2, 3, 0, 1, 3, 2), mode="reflect"),
+    lambda x: F.pad(x[0], (1, 0, 2, 7, 0, 1), mode="reflect"),
+]
+_UNPOOL: list[Operation] = [
+    lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2, output_size=(9, 10)),
+    lambda x: F.max_unpool2d(*F.max_pool2d(x, 3, return_indices=True), 3, output_size=(9, 10)),
+    lambda x: F.max_unpool1d(*F.max_pool1d(x[0], 2, return_indices=True), 2, output_size=(10,)),
+]
+
+
+def _channels_last_3d(device: torch.device) -> Tensors:
+    results: list[torch.Tensor] = []
+    for operation in _MAX_3D[:4]:
+        image = _image(device, 2, 5, 6, 8, 10)
+        image = image.contiguous(memory_format=torch.channels_last_3d)
+        results += _with_gradient(operation, image)
+    return results
+
+
 def _grid_sample(device: torch.device) -> Tensors:
     results: list[torch.Tensor] = []
     for dims, (mode, padding) in product((2, 3), product(_SAMPLING, _BORDERS)):
+        if (dims, mode) == (3, "bicubic"):
+            continue
         image = _image(device, 2, 3, *(5, 6, 7)[:dims])
         grid = _image(device, 2, *(4, 5, 3)[:dims], dims) * 0.7
         options = {"mode": mode, "padding_mode": padding, "align_corners": dims == 3}
@@ -177,6 +237,15 @@ CASES: dict[str, Case] = {
     "linear": lambda device: _run(device, _LINEAR, 2, 3, 9, 10, small=False),
     "linear_last": lambda device: _channels_last(device, _LINEAR[:4], 2, 5, 9, 10),
     "cubic": lambda device: _run(device, _CUBIC, 2, 3, 9, 10, small=False),
+    "antialiased": lambda device: _run(device, _ANTIALIASED, 2, 3, 9, 10, small=False),
+    "nearest_3d": lambda device: _run(device, _NEAREST_3D, 2, 3, 4, 5, 6),
+    "max_pool_3d": lambda device: _run(device, _MAX_3D, 2, 3, 6, 8, 10),
+    "max_pool_3d_last": _channels_last_3d,
+    "avg_pool_3d": lambda device: _run(device, _AVERAGE_3D, 2, 3, 6, 8, 10, small=False),
+    "adaptive_pool_3d": lambda device: _run(device, _ADAPTIVE_3D, 2, 3, 6, 8, 10, small=False),
+    "adaptive_max_3d": lambda device: _run(device, _ADAPTIVE_MAX_3D, 2, 3, 6, 8, 10),
+    "reflect_3d": lambda device: _run(device, _REFLECT_3D, 2, 3, 6, 8, 10),
+    "unpool": lambda device: _run(device, _UNPOOL, 2, 3, 9, 10),
     "grid_sample": _grid_sample,
     "depthwise": _depthwise,
     "pool1d": _pool1d,

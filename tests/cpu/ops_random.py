@@ -167,6 +167,23 @@ def _dropped(element: int, count: int, vector: int) -> float:
     return float(_float(words[number]) < torch.tensor(0.7).item())
 
 
+def _slopes(device: torch.device) -> Tensors:
+    """Leaky ReLU with slopes drawn for what is not positive, and their gradient."""
+    results = []
+    for count in (300, 5):
+        x = torch.linspace(-2, 1, count).to(device).requires_grad_()
+        if device.type == "cuda":
+            torch.cuda.manual_seed(SEED)
+            y = F.rrelu(x, 0.1, 0.4, training=True)
+        else:
+            places = (_place(at, count) for at in range(count))
+            drawn = [_float(words[number]) for words, number in places]
+            slopes = torch.tensor(drawn, dtype=torch.float64) * (0.4 - 0.1) + 0.1
+            y = torch.where(x > 0, x, x * slopes.float())
+        results += [y.detach(), *torch.autograd.grad(y.sum(), x)]
+    return results
+
+
 def _bernoulli(device: torch.device) -> Tensors:
     chances = torch.linspace(0, 1, 1001).to(device)
     if device.type == "cuda":
@@ -191,4 +208,5 @@ CASES: dict[str, Case] = {
     "chances": _bernoulli,
     "strided": _strided,
     "dropout": _dropout,
+    "slopes": _slopes,
 }

@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import math
 import re
-import struct
-from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from . import Family, KernelInfo, Launch, Memory, Run, UnsupportedKernel
-from .structs import align
+from .structs import align, structure
 
 _TYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 _NO_MASK, _FROM_TOP_LEFT, _FROM_BOTTOM_RIGHT = 0, 1, 2
@@ -67,20 +64,6 @@ _BACKWARD: tuple[tuple[str, str], ...] = (
 )  # fmt: skip
 
 
-def _structure(
-    kernel: KernelInfo, members: Sequence[tuple[str, str]]
-) -> Callable[[bytes], SimpleNamespace]:
-    """What reads the argument; UnsupportedKernel unless the structure has its size."""
-    layout = struct.Struct("@" + "".join(code for _, code in members))
-    names = [name for name, _ in members]
-    ((at, size),) = kernel.params
-    if align(layout.size, 8) != size:
-        raise UnsupportedKernel(f"parameters of {size} bytes, expected {align(layout.size, 8)}")
-    return lambda args: SimpleNamespace(
-        **dict(zip(names, layout.unpack_from(args, at), strict=True))
-    )
-
-
 class _Operands(NamedTuple):
     """(batch, head, row, column) each, in the type that is computed with."""
 
@@ -92,7 +75,7 @@ class _Operands(NamedTuple):
 
 
 def _bind_forward(kernel: KernelInfo) -> Run:
-    kind, read = _kind(kernel), _structure(kernel, _FORWARD)
+    kind, read = _kind(kernel), structure(kernel, _FORWARD)
 
     def run(launch: Launch) -> None:
         p, memory = read(launch.args), launch.memory
@@ -119,7 +102,7 @@ def _write_logsumexp(p: Any, memory: Memory, logits: Tensor) -> None:
 
 
 def _bind_backward(kernel: KernelInfo) -> Run:
-    kind, read = _kind(kernel), _structure(kernel, _BACKWARD)
+    kind, read = _kind(kernel), structure(kernel, _BACKWARD)
 
     def run(launch: Launch) -> None:
         p, memory = read(launch.args), launch.memory

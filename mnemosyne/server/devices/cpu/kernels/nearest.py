@@ -13,7 +13,7 @@ from . import Family, KernelInfo, Launch, Run
 from .arguments import unpacker
 from .axes import select, select_backward
 from .names import dtype, template_arguments
-from .pooling import channels_last, planes
+from .pooling import channels_last, planes, volumes
 from .raw import raw_type
 
 Tensor = torch.Tensor
@@ -139,6 +139,42 @@ def _sum_nearest(
     return select_backward(grad, [rows, _nearest_backward(exact, scale_w, gw, w)], (h, w))
 
 
+def _bind_nearest_3d(kernel: KernelInfo) -> Run:
+    """upsample_nearest3d_out_frame: (in, n, c, its size, size of out, out, scales)."""
+    element = raw_type(template_arguments(kernel.demangled, "upsample_nearest3d_out_frame")[0])
+    exact, unpack = _is_exact(kernel), unpacker(kernel, "Q" * 10 + "fff")
+
+    def run(launch: Launch) -> None:
+        source, n, c, *sizes, out, a, b, d = unpack(launch.args)
+        operand, place = (
+            launch.memory.view(at, element, (n * c, *size), volumes(*size))
+            for at, size in ((source, sizes[:3]), (out, sizes[3:]))
+        )
+        spans = zip((a, b, d), sizes[:3], sizes[3:], strict=True)
+        place.copy_(select(operand, [_nearest(exact, *span) for span in spans]))
+
+    return run
+
+
+def _bind_nearest_3d_backward(kernel: KernelInfo) -> Run:
+    """upsample_nearest3d_backward_out_frame: (grad, n, c, its size, size, grad of in, scales)."""
+    name = "upsample_nearest3d_backward_out_frame"
+    element = dtype(template_arguments(kernel.demangled, name)[0])
+    exact, unpack = _is_exact(kernel), unpacker(kernel, "Q" * 10 + "fff")
+
+    def run(launch: Launch) -> None:
+        grad, n, c, *sizes, target, a, b, d = unpack(launch.args)
+        incoming, place = (
+            launch.memory.view(at, element, (n * c, *size), volumes(*size))
+            for at, size in ((grad, sizes[:3]), (target, sizes[3:]))
+        )
+        spans = zip((a, b, d), sizes[:3], sizes[3:], strict=True)
+        indices = [_nearest_backward(exact, *span) for span in spans]
+        place.copy_(select_backward(incoming, indices, sizes[3:]))
+
+    return run
+
+
 def _is_exact(kernel: KernelInfo) -> bool:
     return "nearest_neighbor_exact_" in kernel.demangled
 
@@ -152,5 +188,7 @@ FAMILY: Family = [
         (r"\bupsample_nearest2d_nhwc_out_frame<", _bind_nearest_nhwc),
         (r"\bupsample_nearest2d_backward_out_frame<", _bind_nearest_2d_backward),
         (r"\bupsample_nearest2d_backward_nhwc_out_frame<", _bind_nearest_nhwc_backward),
+        (r"\bupsample_nearest3d_out_frame<", _bind_nearest_3d),
+        (r"\bupsample_nearest3d_backward_out_frame<", _bind_nearest_3d_backward),
     )
 ]

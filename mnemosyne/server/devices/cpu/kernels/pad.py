@@ -1,8 +1,9 @@
-"""Padding by reflection in one and two dimensions, and by replication in one to three."""
+"""Padding by reflection and by replication, in one to three dimensions."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import torch
 
@@ -135,14 +136,14 @@ def _planes(
 
 
 def _bind_replicate(kernel: KernelInfo) -> Run:
-    """replication_pad_forward_kernel1d, 2d, 3d: accessors of in and out; see `_Replication`."""
+    """replication_pad_forward_kernel1d, 2d, 3d: accessors of in and out; see `_Accessors`."""
     name = re.search(r"replication_pad_forward_kernel\dd", kernel.demangled)
     assert name is not None
     element = raw_type(template_arguments(kernel.demangled, name[0])[0])
-    replication = _Replication(kernel)
+    accessors = _Accessors(kernel, _replicated)
 
     def run(launch: Launch) -> None:
-        image, padded, indices = replication.read(launch, element)
+        image, padded, indices = accessors.read(launch, element)
         padded.copy_(select(image, indices))
 
     return run
@@ -151,23 +152,44 @@ def _bind_replicate(kernel: KernelInfo) -> Run:
 def _bind_replicate_backward(kernel: KernelInfo) -> Run:
     """replication_pad_backward_kernel: the same with gradients; adds."""
     element = dtype(template_arguments(kernel.demangled, "replication_pad_backward_kernel")[0])
-    replication = _Replication(kernel)
+    accessors = _Accessors(kernel, _replicated)
 
     def run(launch: Launch) -> None:
-        image, padded, indices = replication.read(launch, element)
+        image, padded, indices = accessors.read(launch, element)
         image.add_(select_backward(padded, indices, image.shape[2:]))
 
     return run
 
 
-class _Replication:
+def _bind_reflect_3d(kernel: KernelInfo) -> Run:
+    """reflection_pad3d_out_kernel, ..._backward_..., which adds: as replication, left first."""
+    backward = "reflection_pad3d_backward_out_kernel<" in kernel.demangled
+    name = f"reflection_pad3d_{'backward_' * backward}out_kernel"
+    kind = template_arguments(kernel.demangled, name)[0]
+    element = dtype(kind) if backward else raw_type(kind)
+    accessors = _Accessors(kernel, _reflected, left_first=True)
+
+    def run(launch: Launch) -> None:
+        image, padded, indices = accessors.read(launch, element)
+        if backward:
+            image.add_(select_backward(padded, indices, image.shape[2:]))
+        else:
+            padded.copy_(select(image, indices))
+
+    return run
+
+
+class _Accessors:
     """Reads two accessors, the padding before each dimension, the first plane and batch."""
 
-    def __init__(self, kernel: KernelInfo) -> None:
+    def __init__(
+        self, kernel: KernelInfo, index: Callable[[int, int, int], Tensor], left_first: bool = False
+    ) -> None:
         self._starts = [offset for offset, _ in kernel.params[:2]]
         self._accessor = Accessor.of(kernel.params[0][1])
         dims = (kernel.params[0][1] - 8) // 16 - 2
-        self._unpack = unpacker(kernel, "ss" + "i" * (dims + 2))
+        self._unpack = unpacker(kernel, "ss" + "n" * (dims + 2))
+        self._index, self._step = index, -1 if left_first else 1
 
     def read(self, launch: Launch, element: torch.dtype) -> tuple[Tensor, Tensor, list[Tensor]]:
         """The planes of this launch, small and padded, and for each dimension the index."""
@@ -178,8 +200,8 @@ class _Replication:
             ]
             for start in self._starts
         )
-        sizes = zip(image.shape[2:], before, padded.shape[2:], strict=True)
-        return image, padded, [_replicated(*size) for size in sizes]
+        sizes = zip(image.shape[2:], before[:: self._step], padded.shape[2:], strict=True)
+        return image, padded, [self._index(*size) for size in sizes]
 
 
 FAMILY: Family = [
@@ -190,6 +212,7 @@ FAMILY: Family = [
         (r"\breflection_pad1d_backward_out_kernel<", _bind_reflect_1d_backward),
         (r"\breflection_pad1d_backward_flat<", _bind_reflect_flat_backward),
         (r"\breflection_pad2d_(backward_)?out_kernel<", _bind_reflect_2d),
+        (r"\breflection_pad3d_(backward_)?out_kernel<", _bind_reflect_3d),
         (r"\breplication_pad_forward_kernel\dd<", _bind_replicate),
         (r"\breplication_pad_backward_kernel<", _bind_replicate_backward),
     )

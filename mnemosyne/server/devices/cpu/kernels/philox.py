@@ -21,6 +21,7 @@ from . import Memory, UnsupportedKernel
 
 Words = npt.NDArray[np.uint32]
 Lanes = npt.NDArray[np.uint64]
+Counter = tuple[Lanes, Lanes, Lanes, Lanes]  # 32 bits in each, the lowest first
 
 _STATE = struct.Struct("<QQQ?7x")  # PhiloxCudaState
 
@@ -66,21 +67,30 @@ def _blocks(count: int) -> Iterator[tuple[int, Lanes]]:
 
 
 def _fill(place: Words, seed: Seed, call: Lanes, thread: Lanes) -> None:
-    """Ten rounds; in each, two products mix the counter, and the key moves on."""
     counter = call + np.uint64(seed.offset // 4)
-    x, y = counter & _LOW, counter >> _HALF
-    z, w = thread & _LOW, thread >> _HALF
-    for turn in range(_ROUNDS):
-        first, second = (_key(seed, half, turn) for half in (0, 1))
-        low, high = z * _MULTIPLIERS[1], x * _MULTIPLIERS[0]
-        x, y = (low >> _HALF) ^ y ^ first, low & _LOW
-        z, w = (high >> _HALF) ^ w ^ second, high & _LOW
-    for column, value in enumerate((x, y, z, w)):
+    mixed = mix(seed.key, (*halves(counter), *halves(thread)), _ROUNDS)
+    for column, value in enumerate(mixed):
         place[:, column] = value
 
 
-def _key(seed: Seed, half: int, turn: int) -> Any:
-    return np.uint64(((seed.key >> 32 * half) + turn * _STEPS[half]) & 0xFFFFFFFF)
+def halves(values: Lanes) -> tuple[Lanes, Lanes]:
+    """The lower and the upper 32 bits."""
+    return values & _LOW, values >> _HALF
+
+
+def mix(key: int, counter: Counter, rounds: int) -> Counter:
+    """Philox4x32 of counters: in each round two products mix them, and the key moves on."""
+    x, y, z, w = counter
+    for turn in range(rounds):
+        first, second = (_key(key, half, turn) for half in (0, 1))
+        low, high = z * _MULTIPLIERS[1], x * _MULTIPLIERS[0]
+        x, y = (low >> _HALF) ^ y ^ first, low & _LOW
+        z, w = (high >> _HALF) ^ w ^ second, high & _LOW
+    return x, y, z, w
+
+
+def _key(key: int, half: int, turn: int) -> Any:
+    return np.uint64(((key >> 32 * half) + turn * _STEPS[half]) & 0xFFFFFFFF)
 
 
 def uniform(found: Words) -> npt.NDArray[np.float32]:

@@ -28,23 +28,22 @@ ACCUMULATORS = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How a window moves: everything is (height, width)."""
+    """How a window moves: everything is (height, width), or (depth, height, width)."""
 
-    kernel: Pair
-    stride: Pair
-    padding: Pair
-    dilation: Pair = (1, 1)
+    kernel: Ints
+    stride: Ints
+    padding: Ints
+    dilation: Ints = (1, 1, 1)
 
     @staticmethod
-    def of(values: Sequence[int]) -> Window:
+    def of(values: Sequence[int], dims: int = 2) -> Window:
         """Kernel, stride, padding, dilation as they follow one another."""
-        pairs = [(values[i], values[i + 1]) for i in range(0, len(values), 2)]
-        return Window(*pairs)
+        return Window(*(tuple(values[i : i + dims]) for i in range(0, len(values), dims)))
 
-    def rounds_up(self, size: Pair, pooled: Pair) -> bool:
+    def rounds_up(self, size: Ints, pooled: Ints) -> bool:
         """Whether the output's size was rounded up. Raises UnsupportedKernel for other sizes."""
         for ceil in (False, True):
-            if all(self._pooled(size[i], i, ceil) == pooled[i] for i in range(2)):
+            if all(self._pooled(n, i, ceil) == pooled[i] for i, n in enumerate(size)):
                 return ceil
         raise UnsupportedKernel(f"{size} pooled to {pooled} by {self}")
 
@@ -60,6 +59,11 @@ class Window:
 def planes(height: int, width: int) -> Strides:
     """Strides of single planes, one after another: sizes (1, planes, height, width)."""
     return (0, height * width, width, 1)
+
+
+def volumes(depth: int, height: int, width: int) -> Strides:
+    """Strides of single volumes, one after another: sizes (volumes, depth, height, width)."""
+    return (depth * height * width, height * width, width, 1)
 
 
 def channels_last(channels: int, height: int, width: int) -> Strides:
@@ -145,11 +149,10 @@ def _bind_max_backward_nhwc(kernel: KernelInfo) -> Run:
 
 def scatter_planes(target: Tensor, indices: Tensor, values: Tensor) -> None:
     """Sets every plane of the target to the sum of the values whose index is there."""
-    n, c, h, w = target.shape
     wide = ACCUMULATORS.get(values.dtype, values.dtype)
-    sums = torch.zeros((n, c, h * w), dtype=wide)
+    sums = torch.zeros(target.shape, dtype=wide).flatten(2)
     sums.scatter_add_(2, indices.flatten(2), values.to(wide).flatten(2))
-    target.copy_(sums.view(n, c, h, w))
+    target.copy_(sums.view(target.shape))
 
 
 def _bind_average(kernel: KernelInfo) -> Run:

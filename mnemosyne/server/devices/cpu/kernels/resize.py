@@ -57,6 +57,40 @@ def _far(x: Tensor) -> Tensor:
     return ((_CUBIC * x - 5 * _CUBIC) * x + 8 * _CUBIC) * x - 4 * _CUBIC
 
 
+def _antialiased(width: int, weigh: Callable[[Tensor], Tensor]) -> MakeTaps:
+    """Taps of a filter so many elements wide, which is stretched to shrink an image."""
+
+    def make(scale: float, size: int, out: int, corners: bool, wide: torch.dtype) -> Taps:
+        stretch = max(scale, 1.0)
+        center = (torch.arange(out, dtype=wide) + 0.5) * scale
+        first = (center - width / 2 * stretch + 0.5).to(torch.int64).clamp(min=0)
+        last = (center + width / 2 * stretch + 0.5).to(torch.int64).clamp(max=size)
+        places = first + torch.arange(int((last - first).max()))[:, None]
+        weights = weigh((places - center + 0.5) / stretch).masked_fill(places >= last, 0)
+        weights = weights / weights.sum(0)
+        return list(zip(places.clamp(max=size - 1), weights, strict=True))
+
+    return make
+
+
+def _triangle(x: Tensor) -> Tensor:
+    return (1 - x.abs()).clamp(min=0)
+
+
+def _cubic_filter(x: Tensor) -> Tensor:
+    """Keys' cubic of -0.5, which only the antialiasing filter uses."""
+    x = x.abs()
+    near = (1.5 * x - 2.5) * x * x + 1
+    far = ((-0.5 * x + 2.5) * x - 4) * x + 2
+    return torch.where(x < 1, near, far).masked_fill(x >= 2, 0)
+
+
+_FILTERS = {
+    "BilinearFilterFunctor": _antialiased(2, _triangle),
+    "BicubicFilterFunctor": _antialiased(4, _cubic_filter),
+}
+
+
 def _mix(operand: Tensor, dim: int, taps: Taps) -> Tensor:
     """The weighted sums along one dimension."""
     parts = [operand.index_select(dim, at) * _shaped(w, operand, dim) for at, w in taps]
@@ -130,6 +164,25 @@ def _bind_accessors(kernel: KernelInfo) -> Run:
     return run
 
 
+def _bind_antialiased(kernel: KernelInfo) -> Run:
+    """upsample_gen2d_aa_out_frame, ..._backward_...: (scales, accessors as above, filter)."""
+    backward = "_aa_backward_out_frame<" in kernel.demangled
+    name = f"upsample_gen2d_aa_{'backward_' * backward}out_frame"
+    element, code = _scale_code(kernel, name)
+    make = _FILTERS[template_arguments(kernel.demangled, name)[2].split("::")[-1]]
+    starts = [offset for offset, _ in kernel.params[2:4]]
+    accessor = Accessor.of(kernel.params[2][1])
+    unpack, resize = unpacker(kernel, code * 2 + "ssx"), _resize_backward if backward else _resize
+
+    def run(launch: Launch) -> None:
+        scales = unpack(launch.args)[:2]
+        ends = [accessor.view(launch.args, at, launch.memory, element) for at in starts]
+        source, place = reversed(ends) if backward else ends
+        resize(source, place, scales, False, make)
+
+    return run
+
+
 def _scale_code(kernel: KernelInfo, name: str) -> tuple[torch.dtype, str]:
     """The elements, and how scales are held."""
     kind, wide, *_ = template_arguments(kernel.demangled, name)
@@ -187,6 +240,7 @@ FAMILY: Family = [
         (r"\bupsample_(bilinear2d|trilinear3d)_out_frame<", _bind_accessors),
         (r"\bupsample_trilinear3d_backward_out_frame<", _bind_accessors),
         (r"\bupsample_bicubic2d_(backward_)?out_frame(_parallel)?<", _bind_accessors),
+        (r"\bupsample_gen2d_aa_(backward_)?out_frame<", _bind_antialiased),
         (r"\bupsample_bilinear2d_nhwc_out_frame<", _bind_bilinear_nhwc),
         (r"\bupsample_bilinear2d_backward_out_frame<", _bind_bilinear_backward),
         (r"\bupsample_bilinear2d_backward_nhwc_out_frame<", _bind_bilinear_backward_nhwc),

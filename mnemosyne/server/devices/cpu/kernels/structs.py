@@ -8,9 +8,10 @@ anything is read.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import torch
@@ -40,6 +41,24 @@ CODES = {
 def align(offset: int, to: int) -> int:
     """The next offset that is a multiple of ``to``."""
     return -(-offset // to) * to
+
+
+def structure(
+    kernel: KernelInfo, members: Sequence[tuple[str, str]]
+) -> Callable[[bytes], SimpleNamespace]:
+    """What reads a structure that is the kernel's first argument.
+
+    `members` are names and their letters of `struct`; the compiler's alignment is added.
+    UnsupportedKernel unless the structure has the size that these members need.
+    """
+    layout = struct.Struct("@" + "".join(code for _, code in members))
+    names = [name for name, _ in members]
+    at, size = kernel.params[0]
+    if align(layout.size, 8) != size:
+        raise UnsupportedKernel(f"parameters of {size} bytes, expected {align(layout.size, 8)}")
+    return lambda args: SimpleNamespace(
+        **dict(zip(names, layout.unpack_from(args, at), strict=True))
+    )
 
 
 def scalar(data: bytes, offset: int, dtype: torch.dtype) -> float | int | bool | complex:
