@@ -40,6 +40,10 @@ REFUSAL_CODE = {
 
 #: Calls that return a number of bytes: their error codes are negative (cufile.h).
 RETURN_SIZES = ("cuFileRead", "cuFileWrite")
+#: Calls that return an address or a count, and how they say that there is none (nvshmem_api.h).
+_RETURN_VALUES = {
+    "nvshmem_malloc": 0, "nvshmem_ptr": 0, "nvshmemx_mc_ptr": 0, "nvshmem_team_n_pes": -1,
+}  # fmt: skip
 
 
 def render(spec: Spec) -> str:
@@ -132,4 +136,5 @@ def _ending(call: Call, outputs: tuple[Field, ...]) -> list[str]:
 def _refusal(call: Call) -> str:
     refuse = "refuse_runtime" if call.library == "cudart" else "refuse"
     code = REFUSAL_CODE[call.library] * (-1 if call.name in RETURN_SIZES else 1)
+    code = _RETURN_VALUES.get(call.name, code)
     return f'REFUSE({refuse}, {call.name}, {code}, "{call.reason}")'

@@ -217,6 +217,21 @@ print(status.value, found.value == ctypes.cast(cuda.cuInit, c_void_p).value)
     assert output(server, code).split() == ["0", "0", "True"]
 
 
+def test_a_refusal_looks_like_a_failure_whatever_the_call_returns(server: Server) -> None:
+    """An address is null, a number of bytes or of processes is negative."""
+    code = """
+def refused(name, result):
+    function = getattr(cuda, name)
+    function.restype = result
+    return function(None, None, SIZE(8))
+print(refused("nvshmem_malloc", c_void_p), refused("nvshmem_ptr", c_void_p))
+print(refused("nvshmemx_mc_ptr", c_void_p), refused("nvshmem_team_n_pes", c_int))
+print(refused("cuFileRead", ctypes.c_ssize_t), refused("cuFileWrite", ctypes.c_ssize_t))
+print(refused("cublasCaxpy_v2", c_int))
+"""
+    assert output(server, code).split() == ["None", "None", "None", "-1", "-5001", "-5001", "15"]
+
+
 def test_loading_the_library_allocates_nothing(server: Server) -> None:
     """Initialisers of the C++ library's would be the only ones there are."""
     symbols = subprocess.run(

@@ -137,4 +137,20 @@ class CudaExecutor : public Executor, public Watched {
   std::atomic<bool> stopped_{false};
 };
 
+template <typename Operation>
+void CudaExecutor::put(uint64_t number, const char* name, Answer* a, Operation operation) {
+  SessionStream* s = a->status ? nullptr : stream(number, name, a);
+  if (!s) return;
+  failed(streams_.order(s), name, a);
+  if (a->status) return;
+  enter(s);
+  if (int code = operation(s->handle)) {
+    streams_.uncount(s);
+    settle();  // a neighbour's fault must not find work here that never began
+    return failed(code, name, a);
+  }
+  leave(s, name, a);
+  if (!a->status && a->wanted()) answer_after(s, name, a);
+}
+
 }  // namespace mnemosyne::cuda
