@@ -24,7 +24,7 @@ lint: $(READY)
 	$(VENV)/bin/ruff check $(PYTHON_SOURCES)
 	$(VENV)/bin/ruff format --check $(PYTHON_SOURCES)
 	$(VENV)/bin/mypy
-	$(VENV)/bin/clang-format --dry-run -Werror csrc/*/*.cpp csrc/client_hook/*.h csrc/common/*.h csrc/lane/*.h benchmarks/*.cpp tests/fakecuda/*.cpp tests/fakecuda/*.h tests/fakecuda/*/*.cpp tests/native/*.cpp
+	$(VENV)/bin/clang-format --dry-run -Werror csrc/*/*.cpp csrc/lane/cuda/*.cpp csrc/client_hook/*.h csrc/common/*.h csrc/lane/*.h csrc/lane/cuda/*.h benchmarks/*.cpp tests/fakecuda/*.cpp tests/fakecuda/*.h tests/fakecuda/*/*.cpp tests/native/*.cpp
 	$(RUN) -m mnemosyne.codegen --check
 
 generate: $(READY)
