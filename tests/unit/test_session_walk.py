@@ -161,7 +161,7 @@ class Walk(RuleBasedStateMachine):
     @rule(number=NUMBERS, stream=NUMBERS, math=FLAGS, pointer=st.integers(0, 1))
     def configure_blas(self, number: int, stream: int, math: int, pointer: int) -> None:
         known = number in self.blas and stream in self.streams
-        got = self.call("blas_configure", number, stream, math, pointer, 0, 0)
+        got = self.call("blas_configure", number, stream, math, pointer, 0, 0, 0)
         assert got == (None if known else INVALID_RESOURCE_HANDLE)
         if known:
             self.blas[number] = (stream, math, pointer)
