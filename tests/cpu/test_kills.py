@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 import pytest
 from conftest import ROOT, Server, wait_until
-from training import MARKS, RECORD
+from trained_clients import MARKS, RECORD
 
 PIPE = 4096  # bytes; the smallest there is
 AHEAD = PIPE // RECORD + 1  # records that a program can be ahead of its reader
