@@ -26,12 +26,12 @@ AHEAD = PIPE // RECORD + 1  # records that a program can be ahead of its reader
 
 
 class Nursery:
-    """Forks the programs of training.py."""
+    """Forks the programs of trained_clients.py."""
 
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         environment = Server(None, Path()).environment()  # type: ignore[arg-type]
-        program = str(ROOT / "tests/cpu/training.py")
+        program = str(ROOT / "tests/cpu/trained_clients.py")
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, program, str(theirs.fileno())], env=environment, cwd=ROOT,

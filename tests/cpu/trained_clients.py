@@ -1,6 +1,6 @@
 """Small training programs, for tests that kill and stop them.
 
-    training.py FD
+    trained_clients.py FD
 
 imports PyTorch once and then, for each message [socket of the server, program, arguments...] that
 arrives on the socket FD with three files, forks a process with them as its input, output and
