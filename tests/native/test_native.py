@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from agreement import expect_same_of_cpp
 from cubin_images import FakeCubin, FakeKernel, cubin, entry, fatbin
+from fakecuda.build import build_driver, cuda_headers
 from fuzzing import TARGETS, Fuzzer
 from golden import FOLDER as GOLDEN
 from lone_server import LoneServer
@@ -49,6 +50,18 @@ class Native:
         assert done.stderr == ""
         return done.stdout.strip()
 
+    def make(self, *targets: str, **variables: str) -> None:
+        """Builds programs."""
+        settings = {"SANITIZE": FLAGS[self.sanitizer], "OUT": str(self.folder), **variables}
+        done = subprocess.run(
+            ["make", "--silent", f"-j{os.cpu_count()}", *(f"{n}={v}" for n, v in settings.items()),
+             *(str(self.folder / target) for target in targets)],
+            cwd=Path(__file__).parent, text=True, capture_output=True,
+        )  # fmt: skip
+        if "cannot find" in done.stderr and "san" in done.stderr:
+            pytest.skip(f"g++ has no runtime of its {self.sanitizer} sanitizer here")
+        assert done.returncode == 0, done.stderr
+
     def client(self, socket: Path) -> dict[str, str]:
         """The environment of a client. The sanitizer's runtime must come first."""
         found = ["g++", f"-print-file-name={RUNTIMES[self.sanitizer]}"]
@@ -60,15 +73,9 @@ class Native:
 @pytest.fixture(scope="module", params=FLAGS)
 def native(request: pytest.FixtureRequest) -> Native:
     name: str = request.param
-    folder = ROOT / "build" / f"sanitize-{name}"
-    done = subprocess.run(
-        ["make", "--silent", f"-j{os.cpu_count()}", f"SANITIZE={FLAGS[name]}", f"OUT={folder}"],
-        cwd=Path(__file__).parent, text=True, capture_output=True,
-    )  # fmt: skip
-    if "cannot find" in done.stderr and "san" in done.stderr:
-        pytest.skip(f"g++ has no runtime of its {name} sanitizer here")
-    assert done.returncode == 0, done.stderr
-    return Native(name, folder)
+    native = Native(name, ROOT / "build" / f"sanitize-{name}")
+    native.make()
+    return native
 
 
 @pytest.mark.parametrize("file", ["frames.txt", "control.txt"])
@@ -88,6 +95,27 @@ def test_the_ring_and_its_lane(native: Native, test: str) -> None:
     if test == "hostile" and native.sanitizer == "thread":
         pytest.skip("what a hostile client writes is a data race, and is meant to be one")
     assert native.run("ring", test, "1") == "ok"
+
+
+@pytest.fixture(scope="module")
+def cuda_lanes(native: Native) -> dict[str, str]:
+    """The environment of the program `executor`: a fake driver, built like the program."""
+    driver = native.folder / "driver"
+    driver.mkdir(exist_ok=True)
+    native.make("executor", CUDA_HEADERS=str(cuda_headers()))
+    build_driver(driver, f"-fsanitize={FLAGS[native.sanitizer]}", "-g", "-O1")
+    known = driver / "leaks"  # the fake driver keeps all objects, so that no handle comes twice
+    known.write_text("leak:fakecuda\n")
+    suppressions = f"suppressions={known}:print_suppressions=0"
+    return {"LD_LIBRARY_PATH": str(driver), "LSAN_OPTIONS": suppressions}
+
+
+@pytest.mark.parametrize("test", ["traffic", "close", "fault"])
+def test_cuda_lanes_on_the_fake_driver(
+    native: Native, cuda_lanes: dict[str, str], test: str
+) -> None:
+    for seed in "123":
+        assert native.run("executor", test, seed, **cuda_lanes) == "ok"
 
 
 @pytest.fixture
