@@ -214,3 +214,36 @@ def test_memory_of_a_client_that_ends_is_given_back_and_clean(
     second = start()
     second.do("p = malloc(200 << 20)")
     assert second.get("get(p, 200 << 20).count(0)") == 200 * MIB
+
+
+def test_a_client_killed_while_it_frees_gives_back_everything(
+    cuda: CudaServer, start: Start
+) -> None:
+    before = files(cuda)
+    for last in (
+        "free(p)",
+        "cuda.cudaFreeHost(c_void_p(at))",
+        "cuda.cudaHostAlloc(byref(q), 9, 0)",
+    ):
+        one = start("q = c_void_p()\n")
+        one.do("p, at, s = malloc(9 << 20), pinned(1 << 20), stream(NON_BLOCKING)")
+        one.do("copy(at, p, 1 << 20, D2H, s); sleep(200_000, s)")
+        one.do("copy(at, p, 1 << 20, D2H, s); free(malloc(1 << 20))")
+        one.do(f"threading.Thread(target=lambda: {last}, daemon=True).start()")
+        one.kill()
+        assert cuda.ended(one)
+        assert files(cuda) == before
+    assert start().get("words(malloc(4))") == [0]
+
+
+def test_clients_that_wait_to_free_do_not_keep_others_from_their_first_kernel(
+    cuda: CudaServer, start: Start
+) -> None:
+    waiting = [start() for _ in range(4)]
+    for one in waiting:
+        one.do("gate = Gate(); gate.close(); free(malloc(1 << 20)); e = event()")
+    other = start()
+    other.do("p = malloc(4); fill(p, 8)")
+    assert other.get("words(p)") == [8]
+    for one in waiting:
+        one.do("gate.open(); synchronize()")

@@ -19,7 +19,15 @@ from mnemosyne.protocol import ProtocolError
 from mnemosyne.protocol.frames import encode
 from mnemosyne.server.errors import CallError
 from mnemosyne.server.runner import Runner
-from mnemosyne.server.session import HANDLERS, Deferred, Effects, Handlers, Layout, Session
+from mnemosyne.server.session import (
+    HANDLERS,
+    Deferred,
+    DeviceLost,
+    Effects,
+    Handlers,
+    Layout,
+    Session,
+)
 
 MESSAGES = {message.name: message for message in SPEC.messages.values()}
 MIB = 1 << 20
@@ -162,6 +170,19 @@ def test_nothing_runs_after_a_broken_frame(late: bool) -> None:
     assert seen[0][1].startswith("frame 1: ")
     assert seen[1][0] == "close"
     assert len(seen) == 2
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_a_lost_device_is_told_and_the_frame_is_left_for_another_worker(slow: bool) -> None:
+    def lose(session: Session) -> Deferred:
+        raise DeviceLost(700, "illegal address")
+
+    def fill(lane: FakeLane) -> None:
+        lane.add("cudaMemGetInfo", slot=1)
+        lane.add("cudaDeviceSynchronize", slot=2)
+
+    handler = (lambda s: Deferred(lambda: lose(s), lambda _: None)) if slow else lose
+    assert play(fill, until=1, cudaMemGetInfo=handler) == [("lost", 700)]
 
 
 def test_later_frames_wait_for_a_slow_one_and_other_sessions_do_not() -> None:
