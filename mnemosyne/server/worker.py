@@ -79,6 +79,7 @@ def main(arguments: Sequence[str]) -> int:
         ready = _ready(device, options.memory)
     except (OSError, RuntimeError, ValueError, CallError) as error:
         log.error("device %s cannot be used: %s", options.device, str(error).splitlines()[0])
+        sock.detach()  # or the supervisor sees its end first, and kills a process that has said why
         return CANNOT_SERVE
     log.debug("took hold of the device in %.3f s", time.perf_counter() - started)
     gc.freeze()  # what start-up made is never garbage

@@ -228,7 +228,7 @@ def _expect_undisturbed(owner: Client) -> None:
         assert _sound(owner.ring, "copy_fetch", pointer, BYTES, 0) == _pattern(owner)
     _sound(owner.ring, "cudaStreamSynchronize", owner.stream)
     _sound(owner.ring, "cudaEventSynchronize", owner.event)
-    _sound(owner.ring, "blas_configure", owner.blas, owner.stream, 0, 0, 0, 0)
+    _sound(owner.ring, "blas_configure", owner.blas, owner.stream, 0, 0, 0, 0, 0)
     assert _sound(owner.ring, "occupancy", owner.function, 64, 0, 0) == 32
     assert owner.ring.take_error() == (0, "")
 
