@@ -291,8 +291,8 @@ print(code, cuda.cudaGetErrorString(code).decode())
 """
     )
     assert printed == (
-        f"46 {UNAVAILABLE}: mnemosyne: the server's channel is laid out in another way; use the same "
-        "version of mnemosyne for the server and its clients"
+        f"46 {UNAVAILABLE}: mnemosyne: the server's channel is laid out in another way; use the "
+        "same version of mnemosyne for the server and its clients"
     )
 
 
