@@ -103,6 +103,7 @@ def clients(command: list[str], environment: dict[str, str], count: int) -> list
 def idle_cpu(supervisor: psutil.Process, seconds: float = 2.0) -> float:
     """Per cent of one CPU that the server's processes use while nobody calls."""
     processes = [supervisor, *supervisor.children(recursive=True)]
+    time.sleep(1)  # until the last clients' sessions have ended
     before = sum(sum(p.cpu_times()[:2]) for p in processes)
     time.sleep(seconds)
     return 100 * (sum(sum(p.cpu_times()[:2]) for p in processes) - before) / seconds
