@@ -2,6 +2,7 @@
 // server needs to know.
 #include <algorithm>
 
+#include "../common/cudnn_elements.h"
 #include "cudnn.h"
 #include "types.h"
 
@@ -13,25 +14,6 @@ namespace {
 struct Handle {
   std::shared_ptr<Content> content;
 };
-
-// Bytes of an element, by cudnnBackendAttributeType_t. Enums have four.
-size_t element_size(int type) {
-  switch (type) {
-    case kHandle:
-    case kInt64:
-    case 5:  // CUDNN_TYPE_DOUBLE
-    case kVoidPointer:
-    case kDescriptor:
-      return 8;
-    case 2:   // CUDNN_TYPE_BOOLEAN
-    case 24:  // CUDNN_TYPE_CHAR
-      return 1;
-    case 26:  // CUDNN_TYPE_FRACTION
-      return 16;
-    default:
-      return 4;
-  }
-}
 
 // Attributes that may have no element: a descriptor that was never given one has none.
 bool is_list(int name) {

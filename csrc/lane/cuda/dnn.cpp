@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "../../common/cudnn_elements.h"
 #include "../symbols.h"
 #include "spare.h"
 
@@ -29,24 +30,6 @@ constexpr int kHeuristicResults = 202, kConfigEngine = 300, kConfigKnobs = 302,
 bool is_read_only(int name) {
   constexpr int kReadOnly[] = {202, 301, 303, 304, 402, 802, 1302, 1303, 1304, 1305};
   return std::find(std::begin(kReadOnly), std::end(kReadOnly), name) != std::end(kReadOnly);
-}
-
-size_t element_size(int type) {
-  switch (type) {
-    case kHandleType:
-    case kInt64:
-    case 5:  // CUDNN_TYPE_DOUBLE
-    case kVoidPointer:
-    case kDescriptorType:
-      return 8;
-    case 2:   // CUDNN_TYPE_BOOLEAN
-    case 24:  // CUDNN_TYPE_CHAR
-      return 1;
-    case 26:  // CUDNN_TYPE_FRACTION
-      return 16;
-    default:
-      return 4;
-  }
 }
 
 std::unique_ptr<DnnLibrary> loaded;
