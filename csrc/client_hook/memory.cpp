@@ -33,6 +33,11 @@ Ranges& device_memory() {
   return *one;
 }
 
+Ranges& imported_memory() {
+  static Ranges* one = new Ranges;
+  return *one;
+}
+
 Ranges& pinned_memory() {
   static Ranges* one = new Ranges;
   return *one;
@@ -80,13 +85,17 @@ int release_host(void* p) {
   return frame.post();
 }
 
+bool find_device_memory(const void* p, const void** start, size_t* size) {
+  return device_memory().find(p, start, size) || imported_memory().find(p, start, size);
+}
+
 enum MemoryType { kUnregistered, kHost, kDevice };
 
 cudaPointerAttributes describe(const void* p) {
   const void* start;
   size_t size;
   void* at = const_cast<void*>(p);
-  if (device_memory().find(p, &start, &size)) return {kDevice, 0, at, nullptr};
+  if (find_device_memory(p, &start, &size)) return {kDevice, 0, at, nullptr};
   if (pinned_memory().find(p, &start, &size)) return {kHost, 0, at, at};
   if (registered_memory().find(p, &start, &size)) return {kHost, 0, nullptr, at};
   return {kUnregistered, -1, nullptr, at};
@@ -178,7 +187,8 @@ MNEMOSYNE_API int cuPointerGetAttribute(void* data, int attribute, uint64_t p) {
   if (a.type == kUnregistered) return kInvalidValue;
   const void* start = nullptr;
   size_t size = 0;
-  for (Ranges* ranges : {&device_memory(), &pinned_memory(), &registered_memory()}) {
+  for (Ranges* ranges :
+       {&device_memory(), &imported_memory(), &pinned_memory(), &registered_memory()}) {
     if (ranges->find(reinterpret_cast<void*>(p), &start, &size)) break;
   }
   switch (attribute) {
@@ -202,7 +212,7 @@ MNEMOSYNE_API int cuPointerGetAttribute(void* data, int attribute, uint64_t p) {
 MNEMOSYNE_API int cuMemGetAddressRange_v2(uint64_t* base, size_t* size, uint64_t p) {
   const void* start;
   size_t bytes;
-  if (!device_memory().find(reinterpret_cast<void*>(p), &start, &bytes)) return kInvalidValue;
+  if (!find_device_memory(reinterpret_cast<void*>(p), &start, &bytes)) return kInvalidValue;
   if (base) *base = reinterpret_cast<uint64_t>(start);
   if (size) *size = bytes;
   return kSuccess;

@@ -20,6 +20,7 @@ class Ranges {
 };
 
 Ranges& device_memory();
+Ranges& imported_memory();  // cudaIpcOpenMemHandle
 Ranges& pinned_memory();
 Ranges& registered_memory();  // cudaHostRegister
 

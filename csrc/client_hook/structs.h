@@ -58,6 +58,14 @@ struct cudaLaunchConfig_t {
   unsigned numAttrs;
 };
 
+struct cudaIpcMemHandle_t {
+  char reserved[64];
+};
+
+struct cudaIpcEventHandle_t {
+  char reserved[64];
+};
+
 // cublasLt.h.
 struct cublasLtMatmulAlgo_t {
   uint64_t data[8];

@@ -5,7 +5,7 @@
 namespace mnemosyne {
 
 constexpr int kProtocolVersion = 3;
-constexpr const char* kSpecDigest = "d1825e7af74b2d82";
+constexpr const char* kSpecDigest = "56b375520998adad";
 
 enum class Number {
   malloc = 1,
@@ -70,6 +70,11 @@ enum class Number {
   cudnn_batch_norm_training = 60,
   cudnn_batch_norm_inference = 61,
   cudnn_batch_norm_backward = 62,
+  ipc_export_memory = 63,
+  ipc_open_memory = 64,
+  ipc_close_memory = 65,
+  ipc_export_event = 66,
+  ipc_open_event = 67,
 };
 
 }  // namespace mnemosyne

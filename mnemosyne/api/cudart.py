@@ -100,6 +100,11 @@ BY_HAND = [
         "cudaGetDriverEntryPoint", "cudaGetDriverEntryPointByVersion",
     ),
     *handwritten(
+        "cudart", Mode.CUSTOM, "between clients of one server; a handle holds a token",
+        "cudaIpcCloseMemHandle", "cudaIpcGetEventHandle", "cudaIpcGetMemHandle",
+        "cudaIpcOpenEventHandle", "cudaIpcOpenMemHandle",
+    ),
+    *handwritten(
         "cudart", Mode.CUSTOM, "host functions run in the client, after the stream's earlier work",
         "cudaLaunchHostFunc", "cudaStreamAddCallback",
     ),

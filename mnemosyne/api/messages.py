@@ -102,6 +102,15 @@ LIBRARIES = [
     ),
 ]  # fmt: skip
 
-MESSAGES = [*MEMORY, *KERNELS, *LIBRARIES]
+# token: what a cudaIpc handle holds besides its mark.
+SHARING = [
+    Message("ipc_export_memory", (PTR("devPtr"),), (BYTES("token"),), journal=True),
+    Message("ipc_open_memory", (BYTES("token"),), (PTR("devPtr"), SIZE("bytes")), journal=True),
+    Message("ipc_close_memory", (PTR("devPtr"),), journal=True),
+    Message("ipc_export_event", (EVENT(),), (BYTES("token"),)),
+    Message("ipc_open_event", (EVENT().new, BYTES("token")), journal=True),
+]
+
+MESSAGES = [*MEMORY, *KERNELS, *LIBRARIES, *SHARING]
 
 MODULE_UNKNOWN = -1  # status of a ``kernel`` reply: send the module's bytes

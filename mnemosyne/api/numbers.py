@@ -63,4 +63,9 @@ NUMBERED: tuple[str, ...] = (
     "cudnn_batch_norm_training",
     "cudnn_batch_norm_inference",
     "cudnn_batch_norm_backward",
+    "ipc_export_memory",
+    "ipc_open_memory",
+    "ipc_close_memory",
+    "ipc_export_event",
+    "ipc_open_event",
 )

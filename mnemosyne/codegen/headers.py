@@ -37,6 +37,8 @@ STRUCTURES = {
     "cudaFuncAttributes": "struct cudaFuncAttributes",
     "cudaLaunchAttribute": "cudaLaunchAttribute",
     "cudaLaunchConfig_t": "cudaLaunchConfig_t",
+    "cudaIpcMemHandle_t": "cudaIpcMemHandle_t",
+    "cudaIpcEventHandle_t": "cudaIpcEventHandle_t",
     "cublasLtMatmulAlgo_t": "cublasLtMatmulAlgo_t",
     "cublasLtMatmulHeuristicResult_t": "cublasLtMatmulHeuristicResult_t",
 }
@@ -180,7 +182,11 @@ def _plain(parameter: str, pointers: set[str]) -> str:
 
 def _ours(sources: Path, prototypes: Iterable[str]) -> Declared:
     """The compiler refuses two declarations of one function that differ."""
-    lines = [f'#include "{sources.resolve()}/client_hook/structs.h"', 'extern "C" {']
+    lines = [
+        f'#include "{sources.resolve()}/client_hook/structs.h"',
+        "using namespace mnemosyne;",
+        'extern "C" {',
+    ]
     lines += [f"{prototype};" for prototype in prototypes]
     names = {prototype[: prototype.index("(")].split()[-1] for prototype in prototypes}
     lines += [f"decltype({name})* f_{name};" for name in names]

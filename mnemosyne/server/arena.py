@@ -9,6 +9,7 @@ does the mapping.
 from __future__ import annotations
 
 from bisect import bisect_right, insort
+from collections.abc import Callable, Container
 from typing import Protocol
 
 from mnemosyne.server.errors import OUT_OF_MEMORY, CallError
@@ -25,6 +26,8 @@ class Chunks(Protocol):
 
     def make(self, offset: int, size: int) -> None: ...
     def drop(self, offset: int, size: int) -> None: ...
+    def adopt(self, offset: int, size: int, source: int) -> None:
+        """The memory at address ``source``, another session's chunk, is here, too."""
 
 
 class Arena:
@@ -65,6 +68,7 @@ class Arena:
         chunk = self._chunk_of(pointer)
         length = self._chunk_size[chunk]
         if self._free.give(pointer, size, chunk, chunk + length) == (chunk, length):
+            self._free.take_at(chunk, length)
             self._drop(chunk, length)
         return True
 
@@ -80,12 +84,35 @@ class Arena:
         """Bytes held by the allocation at this address."""
         return self._size[pointer]
 
+    def is_allocation(self, pointer: int) -> bool:
+        """Whether an allocation begins here."""
+        return pointer in self._size
+
     def chunks(self) -> list[tuple[int, int]]:
         """(address, size) of every chunk."""
         return list(self._chunk_size.items())
 
-    def restore(self, chunks: list[list[int]], allocations: dict[int, int]) -> None:
+    def chunk_at(self, pointer: int) -> tuple[int, int]:
+        """(address, size) of the chunk around an allocation."""
+        start = self._chunk_of(pointer)
+        return start, self._chunk_size[start]
+
+    def adopt(self, length: int, source: int) -> int:
+        """Another session's chunk at ``source``: its address here. No quota counts it."""
+        start = self._place(length, lambda offset: self._chunks.adopt(offset, length, source))
+        self._add_chunk(start, length)
+        return start
+
+    def leave(self, start: int) -> None:
+        """Gives an adopted chunk back."""
+        self._drop(start, self._chunk_size[start])
+
+    def restore(
+        self, chunks: list[list[int]], allocations: dict[int, int], adopted: Container[int] = ()
+    ) -> None:
         """Takes over memory that exists: chunks as [offset, size], allocations by address.
+
+        ``adopted``: addresses of the chunks that are another session's.
 
         Raises ValueError when the two do not fit together.
         """
@@ -93,6 +120,8 @@ class Arena:
             if not self._slot.take_at(self.base + offset, size):
                 raise ValueError("a chunk overlaps another one")
             self._add_chunk(self.base + offset, size)
+            if self.base + offset not in adopted:
+                self._open(self.base + offset, size)
         for pointer, size in allocations.items():
             if not self._free.take_at(pointer, size):
                 raise ValueError("an allocation lies in no chunk")
@@ -103,11 +132,19 @@ class Arena:
         if size < BIG:
             doubled = _round_up(self._small, MIN_CHUNK)
             length = max(length, min(doubled, MAX_CHUNK, self._room()))
+        start = self._place(length, lambda offset: self._chunks.make(offset, length))
+        self._add_chunk(start, length)
+        self._open(start, length)
+        self._free.take_at(start, size)
+        return start
+
+    def _place(self, length: int, fill: Callable[[int], None]) -> int:
+        """Finds room for a chunk, which ``fill`` puts at its offset."""
         start = self._slot.take(length)
         if start is None:
-            raise CallError(OUT_OF_MEMORY, self._refusal(size))
+            raise CallError(OUT_OF_MEMORY, f"no address range of {length} bytes is left")
         try:
-            self._chunks.make(start - self.base, length)
+            fill(start - self.base)
         except OSError as error:
             self._slot.give(start, length)
             text = f"the system has no memory for {length} bytes more ({error.strerror})"
@@ -115,8 +152,6 @@ class Arena:
         except CallError:
             self._slot.give(start, length)
             raise
-        self._add_chunk(start, length)
-        self._free.take_at(start, size)
         return start
 
     def _room(self) -> int:
@@ -125,10 +160,12 @@ class Arena:
     def _add_chunk(self, start: int, length: int) -> None:
         insort(self._chunk_starts, start)
         self._chunk_size[start] = length
+
+    def _open(self, start: int, length: int) -> None:
+        """Allocations may lie in this chunk."""
         self._free.give(start, length, start, start + length)
 
     def _drop(self, start: int, length: int) -> None:
-        self._free.take_at(start, length)
         del self._chunk_size[start]
         self._chunk_starts.remove(start)
         self._slot.give(start, length)

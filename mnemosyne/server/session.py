@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mnemosyne.protocol import ProtocolError
 from mnemosyne.server.arena import Arena, Chunks
@@ -21,9 +21,13 @@ from mnemosyne.server.errors import (
     NOT_SUPPORTED,
     CallError,
 )
+from mnemosyne.server.exports import EVENT, MEMORY, Exports
 from mnemosyne.server.hostmemory import HostMemory
 from mnemosyne.server.journal import Entries, Journal, of_kind
 from mnemosyne.server.modules import MAX_MODULE, Upload
+
+if TYPE_CHECKING:
+    from mnemosyne.server.ipc import Import
 
 _EVENT_DISABLE_TIMING = 2
 
@@ -68,6 +72,7 @@ class Effects:
     chunks: Chunks
     release_host: Callable[[int, int], None]
     clock: Callable[[], float]  # seconds
+    exports: Exports = field(default_factory=Exports)
 
 
 @dataclass(slots=True)
@@ -97,6 +102,7 @@ class Session:
     blas: dict[int, BlasHandle] = field(default_factory=dict)
     uploads: dict[int, Upload] = field(default_factory=dict)
     cudnn: set[int] = field(default_factory=set)
+    imports: dict[int, Import] = field(default_factory=dict)  # by address
     journal: Journal = field(default_factory=Journal)
 
     def __post_init__(self) -> None:
@@ -106,7 +112,8 @@ class Session:
 
     def restore(self, chunks: list[list[int]], entries: Entries) -> None:
         """Rebuilds the session from its journal. Raises ValueError when that cannot be."""
-        self.arena.restore(chunks, dict(of_kind(entries, "malloc")))
+        imported = {chunk for _, (_, chunk, *_) in of_kind(entries, "import")}
+        self.arena.restore(chunks, dict(of_kind(entries, "malloc")), imported)
         self.host.restore(dict(of_kind(entries, "host")))
         self.streams.update((n, tuple(v)) for n, v in of_kind(entries, "stream"))
         self.events.update((n, Event(flags)) for n, flags in of_kind(entries, "event"))
@@ -153,6 +160,8 @@ def _free(s: Session, pointer: int) -> Outputs:
     if not s.arena.free(pointer):
         raise CallError(INVALID_VALUE, f"no device memory was allocated at {pointer:#x}")
     s.journal.drop("malloc", pointer)
+    if s.effects.exports.remove(s, MEMORY, pointer):
+        s.journal.drop("export_memory", pointer)
     return None
 
 
@@ -179,7 +188,7 @@ def _memory_info(s: Session) -> Outputs:
 
 
 def _create_stream(s: Session, stream: int, flags: int, priority: int) -> Outputs:
-    _new(stream, s.streams, "stream")
+    check_new(stream, s.streams, "stream")
     s.streams[stream] = (flags, priority)
     s.journal.put("stream", stream, [flags, priority])
     return None
@@ -194,7 +203,8 @@ def _destroy_stream(s: Session, stream: int) -> Outputs:
     return None
 
 
-def _new(number: int, table: Container[int], what: str) -> None:
+def check_new(number: int, table: Container[int], what: str) -> None:
+    """Raises CallError when the client has used the number already."""
     if number == 0 or number in table:
         raise CallError(INVALID_VALUE, f"{what} {number:#x} exists already")
 
@@ -209,7 +219,7 @@ def _wait_device(s: Session) -> Outputs:
 
 
 def _create_event(s: Session, event: int, flags: int) -> Outputs:
-    _new(event, s.events, "event")
+    check_new(event, s.events, "event")
     s.events[event] = Event(flags)
     s.journal.put("event", event, flags)
     return None
@@ -218,6 +228,7 @@ def _create_event(s: Session, event: int, flags: int) -> Outputs:
 def _destroy_event(s: Session, event: int) -> Outputs:
     s.event(event)
     del s.events[event]
+    s.effects.exports.remove(s, EVENT, event)
     s.journal.drop("event", event)
     return None
 
@@ -250,7 +261,7 @@ def _elapsed(s: Session, start: int, end: int) -> Outputs:
 
 
 def _create_blas(s: Session, handle: int) -> Outputs:
-    _new(handle, s.blas, "library handle")
+    check_new(handle, s.blas, "library handle")
     s.blas[handle] = BlasHandle()
     s.journal.put("blas", handle, [0, 0, 0])
     return None
@@ -292,7 +303,7 @@ def _module_bytes(s: Session, name: bytes, total: int, offset: int, data: bytes)
 
 
 def _create_cudnn(s: Session, handle: int) -> Outputs:
-    _new(handle, s.cudnn, "cuDNN handle")
+    check_new(handle, s.cudnn, "cuDNN handle")
     s.cudnn.add(handle)
     s.journal.put("cudnn", handle, 1)
     return None

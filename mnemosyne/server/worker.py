@@ -46,6 +46,7 @@ from mnemosyne.protocol.control import (
 from mnemosyne.server import slots
 from mnemosyne.server.devices import ChunkMemory, Device, create
 from mnemosyne.server.errors import CallError
+from mnemosyne.server.exports import Exports
 from mnemosyne.server.process import allow_many_files, die_with_parent, log_to_stderr
 from mnemosyne.server.runner import Runner
 from mnemosyne.server.session import DeviceLost, Effects, Layout, Session
@@ -122,6 +123,7 @@ class Worker:
         self._device = device
         self._wire = Wire(sock, self._received, lambda error: self.ended.set())
         self._sessions: dict[int, _Served] = {}
+        self._exports = Exports()
         self._loop = asyncio.get_running_loop()
         # A thread for each session: none waits for another one's work on the device.
         self._deferred = ThreadPoolExecutor(slots.MAX_SLOTS, "deferred", device.enter)
@@ -178,6 +180,7 @@ class Worker:
             chunks=_HeldChunks(number, place.device_base, self._device.chunks, self.say_with),
             release_host=partial(_native.release_memory, host),
             clock=time.perf_counter,
+            exports=self._exports,
         )
         with ExitStack() as undo:
             session = self._device.open(number, place, effects)
@@ -214,6 +217,7 @@ class Worker:
         if served is None:
             return self._wire.send(Closed(number, said))
         served.runner.stop()
+        self._exports.remove_all(served.session)
         task = self._loop.create_task(self._finish(number, served, reason, said))
         self._ending[number] = task
         task.add_done_callback(lambda _: self._ending.pop(number))
@@ -288,6 +292,14 @@ class _HeldChunks:
     def make(self, offset: int, size: int) -> None:
         fd = self.memory.make(self.base + offset, size)
         try:
+            self.say(Chunk(self.session, offset, size), [fd])
+        finally:
+            os.close(fd)
+
+    def adopt(self, offset: int, size: int, source: int) -> None:
+        fd = self.memory.share(source)
+        try:
+            self.memory.adopt(fd, self.base + offset, size)
             self.say(Chunk(self.session, offset, size), [fd])
         finally:
             os.close(fd)

@@ -42,7 +42,7 @@ def worker_environment(environ: Mapping[str, str], options: WorkerOptions) -> di
         if name not in _PRELOADS and not name.startswith("CUDA_")
     }
     fixed = {
-        "CUDA_DEVICE_MAX_CONNECTIONS": "32",  # 8 queues would make clients wait for each other
+        "CUDA_DEVICE_MAX_CONNECTIONS": "16",  # with 8 queues clients wait for each other
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # the order of nvidia-smi
         "CUBLAS_WORKSPACE_CONFIG": ":16:8",  # 128 KiB a handle, not 32 MiB: clients bring their own
         "OMP_NUM_THREADS": str(options.threads),

@@ -35,6 +35,7 @@ FILL = (
 )
 ROW = torch.zeros(2, 3)
 ADD = graph(pointwise(0, tensor(1, ROW), tensor(3, ROW), tensor(2, ROW)))  # of 1 and 2 into 3
+INTERPROCESS = 4
 ELEMENTS = 64
 BYTES = 4 * ELEMENTS
 
@@ -91,7 +92,7 @@ def _new_client(ring: RingClient, first: int, module: list[Any], functions: int)
     pointers = tuple(_sound(ring, "malloc", BYTES) for _ in range(3))
     host = _sound(ring, "host_alloc", 4096)
     _sound(ring, "cudaStreamCreateWithPriority", first, 1, 0)
-    _sound(ring, "cudaEventCreateWithFlags", first + 1, 0)
+    _sound(ring, "cudaEventCreateWithFlags", first + 1, INTERPROCESS)
     _sound(ring, "event_record", first + 1, first, 0)
     _sound(ring, "cublasCreate_v2", first + 2)
     _sound(ring, "cudnnCreate", first + 3)
@@ -156,7 +157,7 @@ UNREAD = {"workspace", "reserve"}
 #: Messages without a field that names an object, or that are tested by hand below.
 NAMELESS = {
     "malloc", "host_alloc", "host_free", "kernel", "module_bytes", "lt_heuristic", "cudaMemGetInfo",
-    "cudaDeviceSynchronize", "cudnn_plan_destroy",
+    "cudaDeviceSynchronize", "cudnn_plan_destroy", "ipc_open_memory", "ipc_close_memory",
 }  # fmt: skip
 CREATING = {
     message.name for message in SPEC.messages.values()
@@ -173,6 +174,7 @@ def _is_named(field: Field) -> bool:
 NAMING = [
     (message, field)
     for message in SPEC.messages.values()
+    if message.name not in NAMELESS
     for field in message.fields
     if _is_named(field) and field.name not in UNREAD
 ]
@@ -219,7 +221,8 @@ def _refusal(message: Message, field: Field) -> int:
     if message.name.startswith(("cublas", "blas_", "lt_")):
         return EXECUTION_FAILED if field.kind is Kind.PTR else NOT_INITIALIZED
     if field.kind is Kind.PTR:
-        return INVALID_VALUE if message.name == "free" else ILLEGAL_ADDRESS
+        own = message.name in ("free", "ipc_export_memory")
+        return INVALID_VALUE if own else ILLEGAL_ADDRESS
     return INVALID_DEVICE_FUNCTION if field.kind is Kind.FUNCTION else INVALID_RESOURCE_HANDLE
 
 

@@ -80,15 +80,19 @@ void release(ino_t memory) {
   allocations.erase(memory);
 }
 
-CUmemGenericAllocationHandle hold(int fd, size_t size, bool exportable) {
+CUmemGenericAllocationHandle new_handle(ino_t memory) {
   static CUmemGenericAllocationHandle last = 0xfa4e0000;
+  ++allocations.at(memory).uses;
+  handles[++last] = memory;
+  return last;
+}
+
+CUmemGenericAllocationHandle hold(int fd, size_t size, bool exportable) {
   struct stat file;
   fstat(fd, &file);
-  auto [entry, added] = allocations.try_emplace(file.st_ino, Allocation{fd, size, exportable, 0});
+  bool added = allocations.try_emplace(file.st_ino, Allocation{fd, size, exportable, 0}).second;
   if (!added) close(fd);
-  ++entry->second.uses;
-  handles[++last] = file.st_ino;
-  return last;
+  return new_handle(file.st_ino);
 }
 
 ino_t memory_of(CUmemGenericAllocationHandle handle) {
@@ -354,6 +358,14 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t size, const CUmemAccessDesc*
     if (count != 1 || desc->location.id != 0) return CUDA_ERROR_INVALID_VALUE;
     for (CUdeviceptr one : mappings_in(address, size)) mappings[one].access = desc->flags;
     return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* p) {
+  return call(__func__, kInit, [&](Lock&) {
+    auto found = find(mappings, number(p));
+    if (found == mappings.end()) return CUDA_ERROR_INVALID_VALUE;
+    return give(handle, new_handle(found->second.memory));
   });
 }
 

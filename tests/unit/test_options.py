@@ -81,7 +81,7 @@ def test_the_worker_gets_no_preload_and_no_cuda_settings() -> None:
     given = {"LD_PRELOAD": "x", "CUDA_LAUNCH_BLOCKING": "1", "PATH": "/b", "OMP_NUM_THREADS": "9"}
     options = WorkerOptions("cuda", "", slots=8, threads=3, memory=0, log_level="info")
     assert worker_environment(given, options) == {
-        "PATH": "/b", "CUDA_DEVICE_MAX_CONNECTIONS": "32", "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "PATH": "/b", "CUDA_DEVICE_MAX_CONNECTIONS": "16", "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUBLAS_WORKSPACE_CONFIG": ":16:8",
         "OMP_NUM_THREADS": "3",
     }  # fmt: skip

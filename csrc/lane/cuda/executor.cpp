@@ -31,7 +31,6 @@ void CudaExecutor::end() {
   for (Stream waiter : waiters_) {
     if (waiter) driver().cuStreamDestroy_v2(waiter);
   }
-  for (auto& [number, event] : events_) driver().cuEventDestroy_v2(event);
   blas_.clear();
   lt_.clear();
   dnn_.clear();
@@ -47,6 +46,11 @@ bool CudaExecutor::add_stream(uint64_t number, uint64_t handle, bool blocking) {
 
 void CudaExecutor::add_event(uint64_t number, uint64_t handle) {
   events_[number] = reinterpret_cast<Event>(handle);
+}
+
+uint64_t CudaExecutor::event_handle(uint64_t number) const {
+  auto found = events_.find(number);
+  return found == events_.end() ? 0 : reinterpret_cast<uint64_t>(found->second);
 }
 
 uint64_t CudaExecutor::remove_event(uint64_t number) {

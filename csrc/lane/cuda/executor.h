@@ -31,6 +31,7 @@ class CudaExecutor : public Executor, public Watched {
   bool remove_stream(uint64_t number) { return streams_.remove(number); }
   void add_event(uint64_t number, uint64_t handle);
   uint64_t remove_event(uint64_t number);
+  uint64_t event_handle(uint64_t number) const;  // 0: there is none
   void add_function(uint64_t number, uint64_t handle, uint32_t argument_bytes);
   void add_blas(uint64_t number);
   bool remove_blas(uint64_t number) { return blas_.remove(number); }

@@ -53,6 +53,9 @@ class ChunkMemory(Protocol):
     def adopt(self, fd: int, address: int, size: int) -> None:
         """Maps memory that another process made. Raises OSError."""
 
+    def share(self, address: int) -> int:
+        """A file descriptor, the caller's, of the piece at this address. Raises OSError."""
+
     def drop(self, address: int, size: int) -> None:
         """Unmaps one piece, whole."""
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from mnemosyne import _native
+from mnemosyne.server import ipc
 from mnemosyne.server.arena import Chunks
 from mnemosyne.server.devices import Description, Fault
 from mnemosyne.server.devices.cpu import blas, copies, cudnn, hopper, launches, lt
@@ -32,7 +33,7 @@ def create(threads: int) -> CpuDevice:
 
     handlers = {
         **HANDLERS, **copies.HANDLERS, **launches.HANDLERS, **blas.HANDLERS, **lt.HANDLERS,
-        **cudnn.HANDLERS,
+        **cudnn.HANDLERS, **ipc.HANDLERS,
     }  # fmt: skip
     return CpuDevice("CPU device", threads, handlers, bind)
 
@@ -105,12 +106,16 @@ class CpuDevice:
         for offset, size in chunks:
             session.memory.add(session.layout.device_base + offset, size)
         session.restore(chunks, entries)
+        ipc.restore(session, entries)
         launches.restore(session, entries)
         cudnn.restore(session, entries)
 
 
 class FileChunks:
     """Implements ``ChunkMemory`` with memory files."""
+
+    def __init__(self) -> None:
+        self._files: dict[int, int] = {}  # descriptors by address
 
     def reserve(self, places: Sequence[Layout]) -> None:
         for place in places:
@@ -127,9 +132,14 @@ class FileChunks:
 
     def adopt(self, fd: int, address: int, size: int) -> None:
         _native.map_fixed(fd, address, size, 0)
+        self._files[address] = os.dup(fd)
+
+    def share(self, address: int) -> int:
+        return os.dup(self._files[address])
 
     def drop(self, address: int, size: int) -> None:
         _native.unmap_to_reserved(address, size)
+        os.close(self._files.pop(address))
 
 
 @dataclass(frozen=True)
@@ -142,6 +152,10 @@ class _SeenChunks:
 
     def make(self, offset: int, size: int) -> None:
         self.chunks.make(offset, size)
+        self.memory.add(self.base + offset, size)
+
+    def adopt(self, offset: int, size: int, source: int) -> None:
+        self.chunks.adopt(offset, size, source)
         self.memory.add(self.base + offset, size)
 
     def drop(self, offset: int, size: int) -> None:

@@ -18,7 +18,7 @@ from mnemosyne.server.devices.cuda import describe, handlers, memory
 from mnemosyne.server.devices.cuda.driver import check, check_code
 from mnemosyne.server.devices.cuda.kernels import Kernels
 from mnemosyne.server.devices.cuda.memory import GpuChunks
-from mnemosyne.server.devices.cuda.session import CudaSession
+from mnemosyne.server.devices.cuda.session import CudaSession, SharedEvents
 from mnemosyne.server.journal import Entries
 from mnemosyne.server.session import HANDLERS, Effects, Layout
 
@@ -39,6 +39,7 @@ class CudaDevice:
     def __init__(self) -> None:
         check(driver.cuInit(0))
         self._libraries = _load_libraries()
+        self._shared_events = SharedEvents()
         self.handlers = {**HANDLERS, **handlers.HANDLERS}
 
     def start(self) -> None:
@@ -77,8 +78,9 @@ class CudaDevice:
         words = self._words[-1]
         executor = _native.CudaExecutor(self._watch, number, int(self._context), place, words)
         session = CudaSession(
-            number, layout, effects, executor=executor, kernels=self._kernels, words=words
-        )
+            number, layout, effects, executor=executor, kernels=self._kernels,
+            shared_events=self._shared_events, words=words,
+        )  # fmt: skip
         handlers.add_stream(session, 0, flags=0, priority=0)
         self._words.pop()
         return session

@@ -12,6 +12,7 @@ from cuda.bindings import driver
 from mnemosyne import _native
 from mnemosyne.api import SPEC
 from mnemosyne.api.messages import MODULE_UNKNOWN
+from mnemosyne.server import ipc
 from mnemosyne.server.devices.cuda import memory
 from mnemosyne.server.devices.cuda.driver import check, check_code
 from mnemosyne.server.devices.cuda.kernels import Function
@@ -85,8 +86,23 @@ def _create_event(s: CudaSession, number: int, flags: int) -> Outputs:
 
 def _destroy_event(s: CudaSession, number: int) -> Outputs:
     COMMON["cudaEventDestroy"](s, number)
-    check(driver.cuEventDestroy(s.executor.remove_event(number)))
+    s.shared_events.destroy(s.executor.remove_event(number))
     return None
+
+
+def _export_event(s: CudaSession, number: int) -> Outputs:
+    return ipc.export_event(s, number, s.executor.event_handle(number))
+
+
+def _open_event(s: CudaSession, number: int, token: bytes) -> Outputs:
+    handle = ipc.open_event(s, number, token).handle
+    s.shared_events.share(handle)
+    s.executor.add_event(number, handle)
+    return None
+
+
+def _close_memory(s: CudaSession, pointer: int) -> Outputs:
+    return when_idle(s, lambda: ipc.HANDLERS["ipc_close_memory"](s, pointer))
 
 
 def _free(s: CudaSession, pointer: int) -> Outputs:
@@ -289,6 +305,8 @@ def restore(s: CudaSession, entries: Entries) -> None:
 
 def release(s: CudaSession) -> None:
     """Gives back everything but the device memory."""
+    for number in s.events:
+        s.shared_events.destroy(s.executor.remove_event(number))
     s.executor.end()
     for address in list(s.pinned):
         _unpin(s, address)
@@ -304,6 +322,10 @@ def _in_the_lane(name: str) -> Handler:
 
 HANDLERS: Handlers = {
     **{m.name: _in_the_lane(m.name) for m in SPEC.messages.values() if m.lane},
+    **ipc.HANDLERS,
+    "ipc_export_event": _export_event,
+    "ipc_open_event": _open_event,
+    "ipc_close_memory": _close_memory,
     "cudaStreamCreateWithPriority": _create_stream,
     "cudaStreamDestroy": _destroy_stream,
     "cudaEventCreateWithFlags": _create_event,

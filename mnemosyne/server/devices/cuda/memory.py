@@ -73,6 +73,14 @@ class GpuChunks:
         finally:
             check(driver.cuMemRelease(handle))
 
+    def share(self, address: int) -> int:
+        handle = check(driver.cuMemRetainAllocationHandle(address))
+        try:
+            fd: int = check(driver.cuMemExportToShareableHandle(handle, _FD, 0))
+        finally:
+            check(driver.cuMemRelease(handle))
+        return fd
+
     def drop(self, address: int, size: int) -> None:
         check(driver.cuMemUnmap(address, size))
 

@@ -2,21 +2,43 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
+from cuda.bindings import driver
+
 from mnemosyne import _native
+from mnemosyne.server.devices.cuda.driver import check
 from mnemosyne.server.devices.cuda.kernels import Function, Kernels
 from mnemosyne.server.session import Session
 
 
+@dataclass(slots=True)
+class SharedEvents:
+    """The driver's events that more than one session may use: the last one destroys them."""
+
+    _others: Counter[int] = field(default_factory=Counter)
+
+    def share(self, handle: int) -> None:
+        self._others[handle] += 1
+
+    def destroy(self, handle: int) -> None:
+        if self._others[handle] > 0:
+            self._others[handle] -= 1
+            return
+        del self._others[handle]
+        check(driver.cuEventDestroy(handle))
+
+
 @dataclass(kw_only=True)
 class CudaSession(Session):
-    """``kernels`` is the device's, ``words`` its block of progress words; the rest is this
-    client's own. Streams, events and functions themselves are in ``executor``, by number.
-    ``pinned``: addresses of the host memory that the GPU reaches now."""
+    """``kernels`` and ``shared_events`` are the device's, ``words`` its block of progress words;
+    the rest is this client's own. Streams, events and functions themselves are in ``executor``, by
+    number. ``pinned``: addresses of the host memory that the GPU reaches now."""
 
     executor: _native.CudaExecutor
     kernels: Kernels
+    shared_events: SharedEvents
     words: int
     functions: dict[int, Function] = field(default_factory=dict)
     pinned: set[int] = field(default_factory=set)
