@@ -3,6 +3,7 @@
 #include <cstring>
 #include <unordered_set>
 
+#include "capture.h"
 #include "cudnn.h"
 #include "tables.h"
 
@@ -35,7 +36,7 @@ int alignment_class(const void* p) {
 uint64_t number_of(void* handle) { return reinterpret_cast<uint64_t>(handle); }
 
 // The three names of the session's own stream are one number on the wire.
-uint64_t number_of_stream(cudaStream_t s) { return number_of(s) <= 2 ? 0 : number_of(s); }
+uint64_t number_of_stream(cudaStream_t s) { return is_own_stream(s) ? 0 : number_of(s); }
 
 // What the libraries' own codes say instead of a cudaError_t.
 struct Wording {
@@ -81,7 +82,8 @@ void Frame::stream(cudaStream_t s) {
 }
 
 void Frame::event(cudaEvent_t e) {
-  if (!events().find(e)) refuse(kInvalidResourceHandle);
+  event_ = events().find(e);
+  if (!event_) refuse(kInvalidResourceHandle);
   packer_.unsigned_integer(number_of(e));
 }
 
@@ -91,8 +93,11 @@ void Frame::blas(cublasHandle_t handle) {
   if (!blas_) return refuse(kInvalidResourceHandle);
   stream_ = find_stream(blas_->blas.stream);
   mix(blas_->blas.math_mode);
-  if (blas_->blas == blas_->blas_sent) return;
   BlasSettings settings = blas_->blas;
+  Capture* c = capture();
+  BlasSettings* known = &blas_->blas_sent;
+  if (c) known = &c->blas->try_emplace(blas_, BlasSettings::unknown()).first->second;
+  if (settings == *known) return;
   Frame configure(Number::blas_configure, 7, codes_);
   configure.packer_.unsigned_integer(number_of(handle));
   configure.packer_.unsigned_integer(number_of_stream(settings.stream));
@@ -102,9 +107,10 @@ void Frame::blas(cublasHandle_t handle) {
   configure.unsigned_integer(settings.workspace_bytes);
   configure.integer(settings.sm_count);
   if (!stream_) configure.refuse(kInvalidResourceHandle);
+  if (c) configure.stream_ = stream_;
   int code = configure.post();
   if (code) return refuse(code);
-  blas_->blas_sent = settings;
+  *known = settings;
 }
 
 void Frame::cudnn(cudnnHandle_t handle) {
@@ -173,7 +179,33 @@ int Frame::sent(int code) {
   return code;
 }
 
+// What the frame belongs to; a stream that waits for a captured event joins its capture.
+Capture* Frame::capture() {
+  if (!stream_ || refused_) return nullptr;
+  Capture* own = stream_->capture.load(std::memory_order_relaxed);
+  if (own || !event_) return own;
+  Capture* events = find_capture(event_->captured.load(std::memory_order_relaxed));
+  if (events) events->join(stream_);
+  return events;
+}
+
+// A wait adds nothing to a sequence of frames.
+int Frame::keep(Capture* c) {
+  bool foreign = event_ && event_->captured.load(std::memory_order_relaxed) != c->id;
+  if (foreign) return code_of(report(c->fail(kStreamCaptureIsolation)));
+  if (!event_) c->add(packer_.data(), packer_.size());
+  return kSuccess;
+}
+
+// Questions about cuDNN's plans are no work.
+int Frame::uncapturable() {
+  if (event_ && !stream_ && is_captured(event_)) return kCapturedEvent;
+  Capture* c = codes_ == Codes::kCudnn ? nullptr : capture();
+  return c ? c->fail(kStreamCaptureUnsupported) : kSuccess;
+}
+
 int Frame::post() {
+  if (Capture* c = capture()) return keep(c);
   int code = 0;
   Session* s = ready(&code);
   if (!s) return code;
@@ -187,6 +219,7 @@ int Frame::call(Reply* reply) {
 }
 
 int Frame::begin() {
+  if (int code = uncapturable()) return undone(report(code));
   int code = 0;
   Session* s = ready(&code);
   if (!s) return code;
@@ -247,7 +280,7 @@ int Frame::end(Reply* reply) {
 }
 
 int Frame::once() {
-  if (succeeded().has(content_)) return post();
+  if (capture() || succeeded().has(content_)) return post();
   Reply reply;
   int code = call(&reply);
   if (code == 0) succeeded().add(content_);

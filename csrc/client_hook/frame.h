@@ -66,6 +66,9 @@ class Frame {
   // Waits for the reply until this content has succeeded once; from then on posts.
   int once();
 
+  // Why the program cannot be answered while a graph is captured, a cudaError_t; zero if it can.
+  int uncapturable();
+
   // Gives away the slot where the reply of begin() arrives; see retire_slot().
   int take_slot();
   // Hash of what decides whether a library can do the call: sizes, alignments, descriptors.
@@ -74,6 +77,8 @@ class Frame {
 
  private:
   Session* ready(int* code);
+  Capture* capture();
+  int keep(Capture* capture);
   int code_of(int cuda_error) const;
   int sent(int code);
   int undone(int cuda_error);
@@ -86,6 +91,7 @@ class Frame {
   uint64_t position_ = 0;
   int slot_ = kNoReply;
   HandleState* stream_ = nullptr;
+  HandleState* event_ = nullptr;
   HandleState* blas_ = nullptr;
   Handles* created_in_ = nullptr;
   void* created_ = nullptr;

@@ -17,6 +17,8 @@ void* Handles::add(unsigned flags, int priority) {
     state->last = 0;
     state->blas = state->blas_sent = {};
     state->cudnn_stream = nullptr;
+    state->capture = nullptr;
+    state->captured = 0;
   }
   state->flags = flags;
   state->priority = priority;
@@ -61,8 +63,7 @@ Handles& cudnn_handles() {
 
 HandleState* find_stream(cudaStream_t s) {
   static HandleState* session_stream = new HandleState;
-  constexpr uintptr_t kPerThread = 2;
-  if (reinterpret_cast<uintptr_t>(s) <= kPerThread) return session_stream;
+  if (is_own_stream(s)) return session_stream;
   return streams().find(s);
 }
 

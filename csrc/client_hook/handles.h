@@ -18,11 +18,20 @@ struct BlasSettings {
   int pointer_mode = 0;
   int sm_count = 0;  // 0: the library's own choice
 
+  // As nobody sets them: they have to be sent again.
+  static BlasSettings unknown() {
+    BlasSettings settings;
+    settings.stream = reinterpret_cast<void*>(UINTPTR_MAX);
+    return settings;
+  }
+
   bool operator==(const BlasSettings& o) const {
     return stream == o.stream && workspace == o.workspace && workspace_bytes == o.workspace_bytes &&
            math_mode == o.math_mode && pointer_mode == o.pointer_mode && sm_count == o.sm_count;
   }
 };
+
+struct Capture;
 
 struct HandleState {
   unsigned flags = 0;
@@ -31,7 +40,9 @@ struct HandleState {
   std::atomic<uint64_t> last{0};
   // cuBLAS handles only: as the program set them, and as the server knows them.
   BlasSettings blas, blas_sent;
-  void* cudnn_stream = nullptr;  // cuDNN handles only
+  void* cudnn_stream = nullptr;            // cuDNN handles only
+  std::atomic<Capture*> capture{nullptr};  // streams: what their work goes into
+  std::atomic<uint64_t> captured{0};       // events: the capture they were recorded in
 
   // Two threads may use a stream at once, and say so in the other order.
   void used_by(uint64_t position) {
@@ -61,6 +72,7 @@ Handles& events();
 Handles& blas_handles();
 Handles& cudnn_handles();
 // Null, cudaStreamLegacy and cudaStreamPerThread are the session's own stream.
+inline bool is_own_stream(cudaStream_t s) { return reinterpret_cast<uintptr_t>(s) <= 2; }
 HandleState* find_stream(cudaStream_t s);
 
 }  // namespace mnemosyne

@@ -1,6 +1,7 @@
 // Streams, events and what waits for them.
 #include <thread>
 
+#include "capture.h"
 #include "frame.h"
 
 using namespace mnemosyne;
@@ -15,6 +16,7 @@ namespace {
 // What has not been taken from the ring is not complete; of the rest the server knows.
 int query(HandleState* state, Frame* question) {
   if (!state) return report(kInvalidResourceHandle);
+  if (int code = question->uncapturable()) return report(code);
   if (int code = take_late_error()) return code;
   Session* s = attached();
   if (!s || state->last.load(std::memory_order_acquire) == 0) return kSuccess;
@@ -82,30 +84,6 @@ MNEMOSYNE_API cudaError_t cudaStreamGetDevice(cudaStream_t stream, int* device) 
   return kSuccess;
 }
 
-// Capture cannot begin (cudaStreamBeginCapture refuses), so nothing is ever being captured.
-MNEMOSYNE_API cudaError_t cudaStreamIsCapturing(cudaStream_t stream, int* status) {
-  if (!status) return report(kInvalidValue);
-  *status = 0;  // cudaStreamCaptureStatusNone
-  return find_stream(stream) ? kSuccess : report(kInvalidResourceHandle);
-}
-
-MNEMOSYNE_API cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, int* status,
-                                                   unsigned long long* id, void**, const void**,
-                                                   const void**, size_t* count) {
-  if (id) *id = 0;
-  if (count) *count = 0;
-  return cudaStreamIsCapturing(stream, status);
-}
-
-MNEMOSYNE_API cudaError_t cudaThreadExchangeStreamCaptureMode(int* mode) {
-  if (!mode) return report(kInvalidValue);
-  static thread_local int current = 0;  // cudaStreamCaptureModeGlobal
-  int before = current;
-  current = *mode;
-  *mode = before;
-  return kSuccess;
-}
-
 MNEMOSYNE_API cudaError_t cudaLaunchHostFunc(cudaStream_t stream, HostFunction function,
                                              void* data) {
   if (!function) return report(kInvalidValue);
@@ -138,12 +116,14 @@ MNEMOSYNE_API cudaError_t cudaEventCreate(cudaEvent_t* event) {
 
 MNEMOSYNE_API cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream,
                                                    unsigned flags) {
+  HandleState* state = events().find(event);
+  HandleState* where = find_stream(stream);
+  if (state && where && record_captured(state, where)) return kSuccess;
   Frame frame(Number::event_record, 3);
   frame.event(event);
   frame.stream(stream);
   frame.unsigned_integer(flags);
   int code = frame.post();
-  HandleState* state = events().find(event);
   if (state) state->used_by(frame.position());
   return report(code);
 }

@@ -35,9 +35,15 @@ enum CudaError : int {
   kHostMemoryAlreadyRegistered = 712,
   kHostMemoryNotRegistered = 713,
   kInvalidResourceHandle = 400,
+  kIllegalState = 401,
   kSymbolNotFound = 500,
   kNotReady = 600,
   kNotSupported = 801,
+  kStreamCaptureUnsupported = 900,
+  kStreamCaptureInvalidated = 901,
+  kStreamCaptureUnmatched = 903,
+  kStreamCaptureIsolation = 905,
+  kCapturedEvent = 907,
   kUnknown = 999,
 };
 

@@ -1063,6 +1063,16 @@ struct cudnn_batch_norm_backward {
   }
 };
 
+struct graph_launch {
+  static constexpr const char* kName = "graph_launch";
+  int64_t graph;
+  uint64_t stream;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &graph);
+    get(u, &stream);
+  }
+};
+
 }  // namespace calls
 
 // Reads the fields of a message that is_for_lane() and passes them to `run`. Throws
@@ -1111,6 +1121,7 @@ void dispatch(Number number, Unpacker& u, Run&& run) {
     case Number::cudnn_batch_norm_training: return read_and_run<calls::cudnn_batch_norm_training>(u, run);
     case Number::cudnn_batch_norm_inference: return read_and_run<calls::cudnn_batch_norm_inference>(u, run);
     case Number::cudnn_batch_norm_backward: return read_and_run<calls::cudnn_batch_norm_backward>(u, run);
+    case Number::graph_launch: return read_and_run<calls::graph_launch>(u, run);
     default: break;
   }
 }
@@ -1158,6 +1169,7 @@ inline bool is_for_lane(Number number) {
     case Number::cudnn_batch_norm_training:
     case Number::cudnn_batch_norm_inference:
     case Number::cudnn_batch_norm_backward:
+    case Number::graph_launch:
       return true;
     default: return false;
   }
@@ -1207,6 +1219,7 @@ inline uint32_t field_count(Number number) {
     case Number::cudnn_batch_norm_training: return 22;
     case Number::cudnn_batch_norm_inference: return 15;
     case Number::cudnn_batch_norm_backward: return 24;
+    case Number::graph_launch: return 2;
     default: return 0;
   }
 }

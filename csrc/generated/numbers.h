@@ -5,7 +5,7 @@
 namespace mnemosyne {
 
 constexpr int kProtocolVersion = 3;
-constexpr const char* kSpecDigest = "56b375520998adad";
+constexpr const char* kSpecDigest = "d3606915a7353ed9";
 
 enum class Number {
   malloc = 1,
@@ -75,6 +75,9 @@ enum class Number {
   ipc_close_memory = 65,
   ipc_export_event = 66,
   ipc_open_event = 67,
+  graph_frames = 68,
+  graph_launch = 69,
+  graph_destroy = 70,
 };
 
 }  // namespace mnemosyne

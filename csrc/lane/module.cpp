@@ -176,6 +176,11 @@ void add_cuda(nb::module_& m) {
       .def("remove_event", &CudaExecutor::remove_event)
       .def("event_handle", &CudaExecutor::event_handle)
       .def("add_function", &CudaExecutor::add_function)
+      .def("add_graph",
+           [](CudaExecutor& e, uint64_t number, nb::bytes piece) {
+             e.add_graph(number, {static_cast<const char*>(piece.data()), piece.size()});
+           })
+      .def("remove_graph", &CudaExecutor::remove_graph)
       .def("add_blas", &CudaExecutor::add_blas)
       .def("remove_blas", &CudaExecutor::remove_blas)
       .def("configure_blas", &CudaExecutor::configure_blas)

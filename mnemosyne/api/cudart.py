@@ -91,9 +91,19 @@ BY_HAND = [
         "cudaGetDeviceFlags", "cudaGetErrorName", "cudaGetErrorString", "cudaHostGetDevicePointer",
         "cudaHostGetFlags", "cudaHostRegister", "cudaHostUnregister", "cudaInitDevice",
         "cudaPointerGetAttributes", "cudaProfilerStart", "cudaProfilerStop", "cudaSetDevice",
-        "cudaSetDeviceFlags", "cudaStreamGetCaptureInfo", "cudaStreamGetDevice",
-        "cudaStreamGetFlags", "cudaStreamGetId", "cudaStreamGetPriority", "cudaStreamIsCapturing",
-        "cudaThreadExchangeStreamCaptureMode",
+        "cudaSetDeviceFlags", "cudaStreamGetDevice",
+        "cudaStreamGetFlags", "cudaStreamGetId", "cudaStreamGetPriority",
+    ),
+    *handwritten(
+        "cudart", Mode.LOCAL, "while a stream captures, its frames are kept in the client",
+        "cudaGraphDestroy", "cudaGraphGetNodes", "cudaGraphRetainUserObject",
+        "cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaStreamGetCaptureInfo",
+        "cudaStreamIsCapturing", "cudaThreadExchangeStreamCaptureMode", "cudaUserObjectCreate",
+        "cudaUserObjectRelease",
+    ),
+    *handwritten(
+        "cudart", Mode.CUSTOM, "the server has the frames of a graph that can be launched",
+        "cudaGraphExecDestroy", "cudaGraphInstantiateWithFlags", "cudaGraphLaunch",
     ),
     *handwritten(
         "cudart", Mode.LOCAL, "looks the name up in the generated export table",

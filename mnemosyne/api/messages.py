@@ -9,6 +9,7 @@ from mnemosyne.api.words import (
     EVENT,
     FUNCTION,
     I32,
+    I64,
     LIST,
     PTR,
     SCALAR,
@@ -111,6 +112,14 @@ SHARING = [
     Message("ipc_open_event", (EVENT().new, BYTES("token")), journal=True),
 ]
 
-MESSAGES = [*MEMORY, *KERNELS, *LIBRARIES, *SHARING]
+# frames: frames of a graph in order, each behind its size (4 bytes, little-endian); more may come.
+# Launched, all run in that stream, whatever streams they name.
+GRAPHS = [
+    Message("graph_frames", (I64("graph"), BYTES("frames")), journal=True),
+    Message("graph_launch", (I64("graph"), STREAM()), lane=True),
+    Message("graph_destroy", (I64("graph"),), journal=True),
+]
+
+MESSAGES = [*MEMORY, *KERNELS, *LIBRARIES, *SHARING, *GRAPHS]
 
 MODULE_UNKNOWN = -1  # status of a ``kernel`` reply: send the module's bytes

@@ -68,4 +68,7 @@ NUMBERED: tuple[str, ...] = (
     "ipc_close_memory",
     "ipc_export_event",
     "ipc_open_event",
+    "graph_frames",
+    "graph_launch",
+    "graph_destroy",
 )

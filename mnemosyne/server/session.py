@@ -102,6 +102,7 @@ class Session:
     blas: dict[int, BlasHandle] = field(default_factory=dict)
     uploads: dict[int, Upload] = field(default_factory=dict)
     cudnn: set[int] = field(default_factory=set)
+    graphs: dict[int, list[bytes]] = field(default_factory=dict)  # pieces of their frames
     imports: dict[int, Import] = field(default_factory=dict)  # by address
     journal: Journal = field(default_factory=Journal)
 

@@ -97,6 +97,7 @@ def _new_client(ring: RingClient, first: int, module: list[Any], functions: int)
     _sound(ring, "cublasCreate_v2", first + 2)
     _sound(ring, "cudnnCreate", first + 3)
     _sound(ring, "cudnn_plan", first + 3, first, first + 4, plan(ADD))
+    _sound(ring, "graph_frames", 0, b"")
     for _ in range(functions):
         function = _sound(ring, "kernel", module, FILL)
     client = Client(ring, first, pointers, host, function)  # type: ignore[arg-type]
@@ -158,6 +159,7 @@ UNREAD = {"workspace", "reserve"}
 NAMELESS = {
     "malloc", "host_alloc", "host_free", "kernel", "module_bytes", "lt_heuristic", "cudaMemGetInfo",
     "cudaDeviceSynchronize", "cudnn_plan_destroy", "ipc_open_memory", "ipc_close_memory",
+    "graph_frames", "graph_destroy",
 }  # fmt: skip
 CREATING = {
     message.name for message in SPEC.messages.values()

@@ -7,6 +7,7 @@
 // the program knows, as on a GPU, and copies use a second, shadow mapping.
 //
 // FAKECUDA_MEMORY: bytes of device memory. FAKECUDA_LAUNCH_US: how long a kernel takes.
+// FAKECUDA_CAPTURE: 0 refuses to capture graphs.
 // FAKECUDA_LOG: a file that gets a line "name result" for each call.
 #pragma once
 #include <cuda.h>
@@ -43,6 +44,7 @@ struct Stream {
   std::deque<Work> queue;  // its first is being done
   uint64_t queued = 0, done = 0;
   std::condition_variable filled;
+  std::unique_ptr<std::vector<Work>> captured;  // instead of being queued
 };
 
 // Handles that exist. Objects are never deleted, so no handle is ever given twice.

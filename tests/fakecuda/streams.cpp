@@ -22,6 +22,11 @@ struct Event {
   std::shared_ptr<Mark> last;
 };
 Handles<Event> events{"event", {}};
+struct Graph {
+  std::vector<Work> work;
+};
+Handles<Graph> graphs{"graph", {}};
+Handles<Graph> executables{"executable graph", {}};
 constexpr int kGreatestPriority = -5, kLeastPriority = 0;
 
 void run_stream(Stream* s) {
@@ -113,6 +118,7 @@ Stream* find_stream(CUstream handle) {
 
 uint64_t enqueue(Stream* stream, Work work) {
   work.call = current_call;
+  if (stream->captured) return stream->captured->push_back(std::move(work)), stream->queued;
   stream->queue.push_back(std::move(work));
   stream->filled.notify_one();
   return ++stream->queued;
@@ -198,7 +204,56 @@ CUresult cuStreamSynchronize(CUstream stream) {
 
 CUresult cuStreamQuery(CUstream stream) {
   return call(__func__, kContext, [&](Lock&) {
+    if (find_stream(stream)->captured) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     return find_stream(stream)->queue.empty() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  });
+}
+
+CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode) {
+  return call(__func__, kContext, [&](Lock&) {
+    Stream* s = find_stream(stream);
+    bool refused = !environment("FAKECUDA_CAPTURE", 1);
+    if (refused || s == legacy_stream() || s->captured) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    s->captured = std::make_unique<std::vector<Work>>();
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
+  return call(__func__, kContext, [&](Lock&) {
+    Stream* s = find_stream(stream);
+    if (!s->captured) return CUDA_ERROR_ILLEGAL_STATE;
+    *graph = graphs.add<CUgraph>(new Graph{std::move(*s->captured)});
+    s->captured.reset();
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuGraphInstantiateWithFlags(CUgraphExec* executable, CUgraph graph, unsigned long long) {
+  return call(__func__, kContext, [&](Lock&) {
+    *executable = executables.add<CUgraphExec>(new Graph{*graphs.get(graph)});
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream) {
+  return call(__func__, kContext, [&](Lock&) {
+    for (const Work& work : executables.get(executable)->work) enqueue(find_stream(stream), work);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuGraphDestroy(CUgraph graph) {
+  return call(__func__, kContext, [&](Lock&) {
+    graphs.all.erase(graphs.get(graph));
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuGraphExecDestroy(CUgraphExec executable) {
+  return call(__func__, kContext, [&](Lock&) {
+    executables.all.erase(executables.get(executable));
+    return CUDA_SUCCESS;
   });
 }
 

@@ -25,6 +25,10 @@ Driver load() {
   MNEMOSYNE_NEED(cuEventQuery);
   MNEMOSYNE_NEED(cuEventRecordWithFlags);
   MNEMOSYNE_NEED(cuGetErrorName);
+  MNEMOSYNE_NEED(cuGraphDestroy);
+  MNEMOSYNE_NEED(cuGraphExecDestroy);
+  MNEMOSYNE_NEED(cuGraphInstantiateWithFlags);
+  MNEMOSYNE_NEED(cuGraphLaunch);
   MNEMOSYNE_NEED(cuLaunchKernel);
   MNEMOSYNE_NEED(cuLaunchKernelEx);
   MNEMOSYNE_NEED(cuMemHostRegister_v2);
@@ -35,8 +39,10 @@ Driver load() {
   MNEMOSYNE_NEED(cuMemcpyHtoDAsync_v2);
   MNEMOSYNE_NEED(cuMemsetD2D8Async);
   MNEMOSYNE_NEED(cuMemsetD8Async);
+  MNEMOSYNE_NEED(cuStreamBeginCapture_v2);
   MNEMOSYNE_NEED(cuStreamCreateWithPriority);
   MNEMOSYNE_NEED(cuStreamDestroy_v2);
+  MNEMOSYNE_NEED(cuStreamEndCapture);
   MNEMOSYNE_NEED(cuStreamQuery);
   MNEMOSYNE_NEED(cuStreamSynchronize);
   MNEMOSYNE_NEED(cuStreamWaitEvent);

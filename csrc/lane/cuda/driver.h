@@ -60,6 +60,10 @@ struct Driver {
   int (*cuEventQuery)(Event);
   int (*cuEventRecordWithFlags)(Event, Stream, unsigned);
   int (*cuGetErrorName)(int, const char**);
+  int (*cuGraphDestroy)(void*);
+  int (*cuGraphExecDestroy)(void*);
+  int (*cuGraphInstantiateWithFlags)(void**, void*, unsigned long long);
+  int (*cuGraphLaunch)(void*, Stream);
   int (*cuLaunchKernel)(Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                         unsigned, Stream, void**, void**);
   int (*cuLaunchKernelEx)(const LaunchConfig*, Function, void**, void**);
@@ -71,8 +75,10 @@ struct Driver {
   int (*cuMemcpyHtoDAsync_v2)(DevicePointer, const void*, size_t, Stream);
   int (*cuMemsetD2D8Async)(DevicePointer, size_t, unsigned char, size_t, size_t, Stream);
   int (*cuMemsetD8Async)(DevicePointer, unsigned char, size_t, Stream);
+  int (*cuStreamBeginCapture_v2)(Stream, int);
   int (*cuStreamCreateWithPriority)(Stream*, unsigned, int);
   int (*cuStreamDestroy_v2)(Stream);
+  int (*cuStreamEndCapture)(Stream, void**);
   int (*cuStreamQuery)(Stream);
   int (*cuStreamSynchronize)(Stream);
   int (*cuStreamWaitEvent)(Stream, Event, unsigned);

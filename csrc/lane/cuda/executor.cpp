@@ -31,6 +31,7 @@ void CudaExecutor::end() {
   for (Stream waiter : waiters_) {
     if (waiter) driver().cuStreamDestroy_v2(waiter);
   }
+  graphs_.clear();
   blas_.clear();
   lt_.clear();
   dnn_.clear();
@@ -235,7 +236,7 @@ void CudaExecutor::limit(SessionStream* s) {
     return s->counted.load(std::memory_order_relaxed) -
            s->finished->load(std::memory_order_acquire);
   };
-  while (in_flight() > Streams::kMostInFlight) {
+  while (!s->captures && in_flight() > Streams::kMostInFlight) {
     if (stopped_ || watch_->fault()) throw ContextLost();
     timespec nap{0, 20000};
     nanosleep(&nap, nullptr);

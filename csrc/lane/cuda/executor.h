@@ -10,6 +10,7 @@
 #include "../executor.h"
 #include "blas.h"
 #include "dnn.h"
+#include "graphs.h"
 #include "streams.h"
 #include "watch.h"
 
@@ -38,6 +39,8 @@ class CudaExecutor : public Executor, public Watched {
   bool configure_blas(uint64_t number, uint64_t stream, int math_mode, int pointer_mode,
                       uint64_t workspace, uint64_t workspace_bytes);
   DnnSession& dnn() { return dnn_; }
+  void add_graph(uint64_t number, std::string piece);  // of frames; see Graph
+  void remove_graph(uint64_t number) { graphs_.erase(number); }
   // The driver's handle of a stream; null: there is none.
   Stream stream_handle(uint64_t number);
   // Whether the GPU has done all the session's work.
@@ -80,6 +83,7 @@ class CudaExecutor : public Executor, public Watched {
   void execute(const calls::cudaDeviceSynchronize& c, Answer* a);
   void execute(const calls::cudaEventSynchronize& c, Answer* a);
   void execute(const calls::cudaEventElapsedTime& c, Answer* a);
+  void execute(const calls::graph_launch& c, Answer* a);
   void execute(const calls::blas_dot& c, Answer* a);
   void execute(const calls::lt_heuristic& c, Answer* a);
   void execute(const calls::lt_matmul& c, Answer* a);
@@ -99,6 +103,9 @@ class CudaExecutor : public Executor, public Watched {
   // The same for a library call, which returns the library's own status; 0 is success.
   template <typename Operation>
   void put_library(uint64_t stream, const char* name, Answer* a, Operation operation);
+  void replay(const Graph& graph, SessionStream* s, Answer* outer);
+  void run_captured(const char* frame, size_t size, Answer* a);
+  void capture(Graph* graph);
   void* blas(uint64_t number, const char* name, Answer* a);
   SessionStream* stream(uint64_t number, const char* name, Answer* a);
   Event event(uint64_t number, const char* name, Answer* a);
@@ -130,6 +137,7 @@ class CudaExecutor : public Executor, public Watched {
   BlasHandles blas_;
   LtSession lt_;
   DnnSession dnn_;
+  std::unordered_map<uint64_t, std::unique_ptr<Graph>> graphs_;
   std::vector<Stream> waiters_;  // by reply slot: for waits that belong to no stream
   std::atomic<uint64_t> operations_{0};
   std::atomic<bool> unsettled_{false};

@@ -64,6 +64,7 @@ void Streams::destroy_all() {
 }
 
 SessionStream* Streams::find(uint64_t number) {
+  if (redirect_) return redirect_;
   if (last_ && number == last_number_) return last_;
   auto found = by_number_.find(number);
   if (found == by_number_.end()) return nullptr;
@@ -83,7 +84,7 @@ bool Streams::is_done(SessionStream* s) {
 }
 
 int Streams::order(SessionStream* s) {
-  if (blocking_ == 0) return kSuccess;
+  if (blocking_ == 0 || s->captures) return kSuccess;
   if (s == null_) {
     for (auto& other : all_) {
       uint32_t counted = other->counted.load(std::memory_order_relaxed);
@@ -125,7 +126,7 @@ int Streams::fence_sometimes(SessionStream* s) {
 
 int Streams::fence(SessionStream* s) {
   uint32_t counted = s->counted.load(std::memory_order_relaxed);
-  if (s->fenced == counted) return kSuccess;
+  if (s->fenced == counted || s->captures) return kSuccess;
   s->fenced = counted;
   auto word = reinterpret_cast<DevicePointer>(s->finished);
   return driver().cuStreamWriteValue32_v2(s->handle, word, counted, 0);

@@ -29,11 +29,12 @@ struct SessionStream {
   size_t index;                     // of that word
   std::atomic<uint32_t> counted{0};
   uint32_t fenced = 0;
-  Event mark = nullptr;  // where another stream waits
-  uint32_t marked = 0;   // `counted` when it was recorded
-  uint32_t awaited = 0;  // `counted` that the null stream waits for already
-  uint32_t ordered = 0;  // blocking: the null stream's count it waits for; see order()
-  bool removed = false;  // by the client; it ends when its work is done
+  Event mark = nullptr;   // where another stream waits
+  uint32_t marked = 0;    // `counted` when it was recorded
+  uint32_t awaited = 0;   // `counted` that the null stream waits for already
+  uint32_t ordered = 0;   // blocking: the null stream's count it waits for; see order()
+  bool removed = false;   // by the client; it ends when its work is done
+  bool captures = false;  // what is put into it does not run
 
   bool idle() const {
     return finished->load(std::memory_order_acquire) == counted.load(std::memory_order_relaxed);
@@ -43,7 +44,7 @@ struct SessionStream {
 class Streams {
  public:
   static constexpr size_t kMost = 1024;
-  static constexpr uint32_t kFenceEvery = 256;  // one costs the GPU about 10 us
+  static constexpr uint32_t kFenceEvery = 256;     // one costs the GPU about 10 us
   static constexpr uint32_t kMostInFlight = 1000;  // the driver blocks a little above that
 
   // `words`: kMost words of pinned memory.
@@ -55,6 +56,8 @@ class Streams {
   bool remove(uint64_t number);
   void destroy_all();
   SessionStream* find(uint64_t number);
+  // From now on every number is this stream's; null: its own again.
+  void redirect(SessionStream* all) { redirect_ = all; }
   // Whether the GPU has done its work. The null stream's is also what CUDA makes it wait for.
   bool is_done(SessionStream* s);
 
@@ -91,6 +94,7 @@ class Streams {
   int blocking_ = 0;  // blocking streams besides the null stream
   uint64_t last_number_ = 0;
   SessionStream* last_ = nullptr;
+  SessionStream* redirect_ = nullptr;
 };
 
 }  // namespace mnemosyne::cuda

@@ -10,7 +10,7 @@ from typing import Any
 
 from mnemosyne import _native
 from mnemosyne.api import SPEC
-from mnemosyne.server import ipc
+from mnemosyne.server import graphs, ipc
 from mnemosyne.server.devices.cpu import cudnn, launches, lt
 from mnemosyne.server.devices.cpu.device import CpuDevice
 from mnemosyne.server.devices.cpu.kernels import KernelInfo, Launch, Run
@@ -35,7 +35,7 @@ def create(threads: int) -> CpuDevice:
 def _handlers() -> Handlers:
     idle: Handlers = {message.name: _nothing for message in SPEC.messages.values()}
     answers: Handlers = {"copy_fetch": _zeros, "blas_dot": _zero}
-    return {**idle, **HANDLERS, **ipc.HANDLERS, **_REAL, **answers}
+    return {**idle, **HANDLERS, **ipc.HANDLERS, **graphs.HANDLERS, **_REAL, **answers}
 
 
 def _nothing(s: Session, *values: Any) -> Outputs:

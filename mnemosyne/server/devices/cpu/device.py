@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from mnemosyne import _native
-from mnemosyne.server import ipc
+from mnemosyne.server import graphs, ipc
 from mnemosyne.server.arena import Chunks
 from mnemosyne.server.devices import Description, Fault
 from mnemosyne.server.devices.cpu import blas, copies, cudnn, hopper, launches, lt
@@ -33,8 +33,9 @@ def create(threads: int) -> CpuDevice:
 
     handlers = {
         **HANDLERS, **copies.HANDLERS, **launches.HANDLERS, **blas.HANDLERS, **lt.HANDLERS,
-        **cudnn.HANDLERS, **ipc.HANDLERS,
+        **cudnn.HANDLERS, **ipc.HANDLERS, **graphs.HANDLERS,
     }  # fmt: skip
+    handlers["graph_launch"] = graphs.launcher(dict(handlers))
     return CpuDevice("CPU device", threads, handlers, bind)
 
 
@@ -107,6 +108,7 @@ class CpuDevice:
             session.memory.add(session.layout.device_base + offset, size)
         session.restore(chunks, entries)
         ipc.restore(session, entries)
+        graphs.restore(session, entries)
         launches.restore(session, entries)
         cudnn.restore(session, entries)
 

@@ -12,7 +12,7 @@ from cuda.bindings import driver
 from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
 
 from mnemosyne import _native
-from mnemosyne.server import slots
+from mnemosyne.server import ipc, slots
 from mnemosyne.server.devices import Description, Fault
 from mnemosyne.server.devices.cuda import describe, handlers, memory
 from mnemosyne.server.devices.cuda.driver import check, check_code
@@ -90,6 +90,7 @@ class CudaDevice:
 
     def restore(self, session: CudaSession, chunks: list[list[int]], entries: Entries) -> None:
         session.restore(chunks, entries)
+        ipc.restore(session, entries)
         handlers.restore(session, entries)
 
     def close(self, session: CudaSession) -> None:

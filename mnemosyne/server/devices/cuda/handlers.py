@@ -12,7 +12,7 @@ from cuda.bindings import driver
 from mnemosyne import _native
 from mnemosyne.api import SPEC
 from mnemosyne.api.messages import MODULE_UNKNOWN
-from mnemosyne.server import ipc
+from mnemosyne.server import graphs, ipc
 from mnemosyne.server.devices.cuda import memory
 from mnemosyne.server.devices.cuda.driver import check, check_code
 from mnemosyne.server.devices.cuda.kernels import Function
@@ -103,6 +103,17 @@ def _open_event(s: CudaSession, number: int, token: bytes) -> Outputs:
 
 def _close_memory(s: CudaSession, pointer: int) -> Outputs:
     return when_idle(s, lambda: ipc.HANDLERS["ipc_close_memory"](s, pointer))
+
+
+def _add_graph(s: CudaSession, number: int, frames: bytes) -> Outputs:
+    graphs.HANDLERS["graph_frames"](s, number, frames)
+    s.executor.add_graph(number, frames)
+    return None
+
+
+def _destroy_graph(s: CudaSession, number: int) -> Outputs:
+    graphs.HANDLERS["graph_destroy"](s, number)
+    return when_idle(s, lambda: s.executor.remove_graph(number))
 
 
 def _free(s: CudaSession, pointer: int) -> Outputs:
@@ -287,6 +298,10 @@ def restore(s: CudaSession, entries: Entries) -> None:
             _configure(s, handle, *settings)
     for handle, _ in of_kind(entries, "cudnn"):
         s.executor.add_dnn(handle)
+    graphs.restore(s, entries)
+    for number, pieces in s.graphs.items():
+        for piece in pieces:
+            s.executor.add_graph(number, piece)
     try:
         for number, (_, _, descriptor) in of_kind(entries, "cudnn_plan"):
             plan = msgpack.packb(descriptor)
@@ -326,6 +341,8 @@ HANDLERS: Handlers = {
     "ipc_export_event": _export_event,
     "ipc_open_event": _open_event,
     "ipc_close_memory": _close_memory,
+    "graph_frames": _add_graph,
+    "graph_destroy": _destroy_graph,
     "cudaStreamCreateWithPriority": _create_stream,
     "cudaStreamDestroy": _destroy_stream,
     "cudaEventCreateWithFlags": _create_event,
