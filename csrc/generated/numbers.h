@@ -5,7 +5,7 @@
 namespace mnemosyne {
 
 constexpr int kProtocolVersion = 3;
-constexpr const char* kSpecDigest = "56b375520998adad";
+constexpr const char* kSpecDigest = "f5e27ebe77e5926e";
 
 enum class Number {
   malloc = 1,
@@ -75,6 +75,14 @@ enum class Number {
   ipc_close_memory = 65,
   ipc_export_event = 66,
   ipc_open_event = 67,
+  cudnn_dropout_states = 68,
+  cudnn_dropout_init = 69,
+  cudnn_rnn_weight_space = 70,
+  cudnn_rnn_weight_params = 71,
+  cudnn_rnn_temp_space = 72,
+  cudnn_rnn_forward = 73,
+  cudnn_rnn_backward_data = 74,
+  cudnn_rnn_backward_weights = 75,
 };
 
 }  // namespace mnemosyne

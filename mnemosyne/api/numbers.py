@@ -68,4 +68,12 @@ NUMBERED: tuple[str, ...] = (
     "ipc_close_memory",
     "ipc_export_event",
     "ipc_open_event",
+    "cudnn_dropout_states",
+    "cudnn_dropout_init",
+    "cudnn_rnn_weight_space",
+    "cudnn_rnn_weight_params",
+    "cudnn_rnn_temp_space",
+    "cudnn_rnn_forward",
+    "cudnn_rnn_backward_data",
+    "cudnn_rnn_backward_weights",
 )
