@@ -6,6 +6,7 @@ first steps, longest sequence first, then all second ones, and so on, with how m
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,9 @@ from typing import Any
 import torch
 
 from mnemosyne.server.devices.cpu.cudnn.rnn_content import LSTM, Data, Network
+
+# torch says so for every process that computes one; it is not the server's users' concern.
+warnings.filterwarnings("ignore", "LSTM with projections is not supported with oneDNN")
 
 #: By cudnnRNNMode_t.
 _LAYERS: dict[int, Callable[..., Any]] = {
