@@ -101,7 +101,7 @@ void CudaExecutor::execute(const calls::cudnn_batch_norm_room& c, Answer* a) {
 // Memory whose size the client says itself: cuDNN has no other way to know it.
 void CudaExecutor::check_space(uint64_t address, uint64_t size, const char* name, Answer* a) const {
   if (size == 0 || is_device(address, size)) return;
-  a->fail(kDnnBadParam, kInvalidValue, std::string(name) + ": not this client's device memory");
+  a->fail(kDnnBadParam, kUnknown, std::string(name) + ": not this client's device memory");
 }
 
 void CudaExecutor::execute(const calls::cudnn_dropout_init& c, Answer* a) {
