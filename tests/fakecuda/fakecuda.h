@@ -8,6 +8,7 @@
 //
 // FAKECUDA_MEMORY: bytes of device memory. FAKECUDA_LAUNCH_US: how long a kernel takes.
 // FAKECUDA_LOG: a file that gets a line "name result" for each call.
+// FAKECUDA_CUDNN: a cuDNN that is there before anybody looks for the real one.
 #pragma once
 #include <cuda.h>
 
