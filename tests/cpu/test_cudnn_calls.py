@@ -70,7 +70,7 @@ def output(server: Server, code: str) -> list[str]:
 
 
 def test_a_plan_waits_the_first_time_and_not_again(server: Server) -> None:
-    """An address that is nobody's fails at the call, then at a later one."""
+    """An address that is nobody's fails at the call; then later, or if the server is quick."""
     code = """
 a, b = malloc(), malloc()
 first, second = (plan_of(graph_of(addition())) for _ in range(2))
@@ -80,7 +80,9 @@ print(cuda.cudaDeviceSynchronize())
 print(cuda.cudnnBackendExecute(handle, second, pack(a, a, 4096)))
 print(cuda.cudaDeviceSynchronize())
 """
-    assert output(server, code) == ["5000", "0", "0", "0", "700"]
+    codes = output(server, code)
+    assert codes[:3] == ["5000", "0", "0"]
+    assert codes[3:] in (["0", "700"], ["4000", "0"])
 
 
 def test_what_a_device_cannot_compute_is_said_by_name(server: Server) -> None:
