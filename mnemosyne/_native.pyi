@@ -92,6 +92,18 @@ class CudaExecutor(Executor):
         """(cudnnStatus_t, workspace in bytes) for a packed EXECUTION_PLAN descriptor; slow."""
 
     def destroy_dnn_plan(self, plan: int) -> bool: ...
+    def dnn_dropout_states(self, handle: int, stream: int) -> tuple[int, int]:
+        """(cudnnStatus_t, bytes of the states of a dropout)."""
+
+    def dnn_weight_space(self, handle: int, stream: int, rnn: bytes) -> tuple[int, int]:
+        """(cudnnStatus_t, bytes of all weights of a packed RNN)."""
+
+    def dnn_weight_params(
+        self, handle: int, stream: int, rnn: bytes, pseudo_layer: int, weight_bytes: int,
+        weight_space: int,
+    ) -> tuple[int, bytes]:  # fmt: skip
+        """(cudnnStatus_t, where the layer's weights lie as msgpack) for a packed RNN."""
+
     def idle(self) -> bool:
         """Whether the GPU has done all the session's work."""
 

@@ -1,43 +1,19 @@
-// cuDNN's batch normalisation, and the tensor descriptors it takes.
+// cuDNN's batch normalisation.
 #include <unordered_map>
 #include <vector>
 
 #include "cudnn.h"
+#include "cudnn_tensor.h"
 #include "frame.h"
 #include "tables.h"
 
 namespace mnemosyne {
 namespace {
 
-struct TensorDesc {
-  int type = 0;  // cudnnDataType_t
-  std::vector<int> sizes, strides;
-};
-
-constexpr int kMaxDimensions = 8;  // CUDNN_DIM_MAX
-constexpr int kDouble = 1;         // CUDNN_DATA_DOUBLE
-constexpr int kNormOnly = 0;       // CUDNN_BATCHNORM_OPS_BN
+constexpr int kDouble = 1;    // CUDNN_DATA_DOUBLE
+constexpr int kNormOnly = 0;  // CUDNN_BATCHNORM_OPS_BN
 constexpr const char* kWithActivation =
     "cuDNN's batch normalisation with an activation is not supported";
-
-void pack(Packer* p, const std::vector<int>& values) {
-  p->array(values.size());
-  for (int v : values) p->integer(v);
-}
-
-// [type, sizes, strides]; an empty array for no descriptor.
-void put(Frame* frame, const void* descriptor) {
-  Packer p;
-  if (auto tensor = static_cast<const TensorDesc*>(descriptor)) {
-    p.array(3);
-    p.integer(tensor->type);
-    pack(&p, tensor->sizes);
-    pack(&p, tensor->strides);
-  } else {
-    p.array(0);
-  }
-  frame->packed(std::string(p.data(), p.size()));
-}
 
 // alpha or beta: doubles for tensors of doubles, else floats.
 void put_factor(Frame* frame, const void* factor, const void* descriptor) {
@@ -104,40 +80,6 @@ int ask_room(cudnnHandle_t handle, Room room, int mode, int operations, const vo
 }  // namespace mnemosyne
 
 using namespace mnemosyne;
-
-MNEMOSYNE_API cudnnStatus_t cudnnCreateTensorDescriptor(void** descriptor) {
-  if (!descriptor) return kCudnnBadParam;
-  *descriptor = new TensorDesc;
-  return kCudnnSuccess;
-}
-
-MNEMOSYNE_API cudnnStatus_t cudnnDestroyTensorDescriptor(void* descriptor) {
-  delete static_cast<TensorDesc*>(descriptor);
-  return kCudnnSuccess;
-}
-
-MNEMOSYNE_API cudnnStatus_t cudnnSetTensorNdDescriptor(void* descriptor, int type, int count,
-                                                       const int* sizes, const int* strides) {
-  if (!descriptor || !sizes || !strides || count < 1 || count > kMaxDimensions) {
-    return kCudnnBadParam;
-  }
-  *static_cast<TensorDesc*>(descriptor) = {
-      type, {sizes, sizes + count}, {strides, strides + count}};
-  return kCudnnSuccess;
-}
-
-MNEMOSYNE_API cudnnStatus_t cudnnGetTensorNdDescriptor(void* descriptor, int requested, int* type,
-                                                       int* count, int* sizes, int* strides) {
-  if (!descriptor || !type || !count || !sizes || !strides) return kCudnnBadParam;
-  const TensorDesc& tensor = *static_cast<const TensorDesc*>(descriptor);
-  *type = tensor.type;
-  *count = static_cast<int>(tensor.sizes.size());
-  for (int i = 0; i < requested && i < *count; ++i) {
-    sizes[i] = tensor.sizes[i];
-    strides[i] = tensor.strides[i];
-  }
-  return kCudnnSuccess;
-}
 
 MNEMOSYNE_API cudnnStatus_t cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(
     cudnnHandle_t handle, int mode, int operations, void* x, void*, void*, void*, void*,

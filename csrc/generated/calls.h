@@ -1073,6 +1073,206 @@ struct graph_launch {
   }
 };
 
+struct cudnn_dropout_init {
+  static constexpr const char* kName = "cudnn_dropout_init";
+  uint64_t handle;
+  uint64_t stream;
+  double dropout;
+  uint64_t states;
+  uint64_t statesBytes;
+  uint64_t seed;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &stream);
+    get(u, &dropout);
+    get(u, &states);
+    get(u, &statesBytes);
+    get(u, &seed);
+  }
+};
+
+struct cudnn_rnn_temp_space {
+  static constexpr const char* kName = "cudnn_rnn_temp_space";
+  uint64_t handle;
+  uint64_t stream;
+  List rnn;
+  double dropout;
+  uint64_t states;
+  uint64_t statesBytes;
+  uint64_t seed;
+  int32_t fwdMode;
+  List xData;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &stream);
+    get(u, &rnn);
+    get(u, &dropout);
+    get(u, &states);
+    get(u, &statesBytes);
+    get(u, &seed);
+    get(u, &fwdMode);
+    get(u, &xData);
+  }
+};
+
+struct cudnn_rnn_forward {
+  static constexpr const char* kName = "cudnn_rnn_forward";
+  uint64_t handle;
+  uint64_t stream;
+  List rnn;
+  double dropout;
+  uint64_t states;
+  uint64_t statesBytes;
+  uint64_t seed;
+  int32_t fwdMode;
+  List xData;
+  uint64_t x;
+  List yData;
+  uint64_t y;
+  List hDesc;
+  uint64_t hx;
+  uint64_t hy;
+  List cDesc;
+  uint64_t cx;
+  uint64_t cy;
+  uint64_t weightBytes;
+  uint64_t weightSpace;
+  uint64_t workBytes;
+  uint64_t workSpace;
+  uint64_t reserveBytes;
+  uint64_t reserveSpace;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &stream);
+    get(u, &rnn);
+    get(u, &dropout);
+    get(u, &states);
+    get(u, &statesBytes);
+    get(u, &seed);
+    get(u, &fwdMode);
+    get(u, &xData);
+    get(u, &x);
+    get(u, &yData);
+    get(u, &y);
+    get(u, &hDesc);
+    get(u, &hx);
+    get(u, &hy);
+    get(u, &cDesc);
+    get(u, &cx);
+    get(u, &cy);
+    get(u, &weightBytes);
+    get(u, &weightSpace);
+    get(u, &workBytes);
+    get(u, &workSpace);
+    get(u, &reserveBytes);
+    get(u, &reserveSpace);
+  }
+};
+
+struct cudnn_rnn_backward_data {
+  static constexpr const char* kName = "cudnn_rnn_backward_data";
+  uint64_t handle;
+  uint64_t stream;
+  List rnn;
+  double dropout;
+  uint64_t states;
+  uint64_t statesBytes;
+  uint64_t seed;
+  List yData;
+  uint64_t y;
+  uint64_t dy;
+  List xData;
+  uint64_t dx;
+  List hDesc;
+  uint64_t hx;
+  uint64_t dhy;
+  uint64_t dhx;
+  List cDesc;
+  uint64_t cx;
+  uint64_t dcy;
+  uint64_t dcx;
+  uint64_t weightBytes;
+  uint64_t weightSpace;
+  uint64_t workBytes;
+  uint64_t workSpace;
+  uint64_t reserveBytes;
+  uint64_t reserveSpace;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &stream);
+    get(u, &rnn);
+    get(u, &dropout);
+    get(u, &states);
+    get(u, &statesBytes);
+    get(u, &seed);
+    get(u, &yData);
+    get(u, &y);
+    get(u, &dy);
+    get(u, &xData);
+    get(u, &dx);
+    get(u, &hDesc);
+    get(u, &hx);
+    get(u, &dhy);
+    get(u, &dhx);
+    get(u, &cDesc);
+    get(u, &cx);
+    get(u, &dcy);
+    get(u, &dcx);
+    get(u, &weightBytes);
+    get(u, &weightSpace);
+    get(u, &workBytes);
+    get(u, &workSpace);
+    get(u, &reserveBytes);
+    get(u, &reserveSpace);
+  }
+};
+
+struct cudnn_rnn_backward_weights {
+  static constexpr const char* kName = "cudnn_rnn_backward_weights";
+  uint64_t handle;
+  uint64_t stream;
+  List rnn;
+  double dropout;
+  uint64_t states;
+  uint64_t statesBytes;
+  uint64_t seed;
+  int32_t addGrad;
+  List xData;
+  uint64_t x;
+  List hDesc;
+  uint64_t hx;
+  List yData;
+  uint64_t y;
+  uint64_t weightBytes;
+  uint64_t weightSpace;
+  uint64_t workBytes;
+  uint64_t workSpace;
+  uint64_t reserveBytes;
+  uint64_t reserveSpace;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &stream);
+    get(u, &rnn);
+    get(u, &dropout);
+    get(u, &states);
+    get(u, &statesBytes);
+    get(u, &seed);
+    get(u, &addGrad);
+    get(u, &xData);
+    get(u, &x);
+    get(u, &hDesc);
+    get(u, &hx);
+    get(u, &yData);
+    get(u, &y);
+    get(u, &weightBytes);
+    get(u, &weightSpace);
+    get(u, &workBytes);
+    get(u, &workSpace);
+    get(u, &reserveBytes);
+    get(u, &reserveSpace);
+  }
+};
+
 }  // namespace calls
 
 // Reads the fields of a message that is_for_lane() and passes them to `run`. Throws
@@ -1122,6 +1322,11 @@ void dispatch(Number number, Unpacker& u, Run&& run) {
     case Number::cudnn_batch_norm_inference: return read_and_run<calls::cudnn_batch_norm_inference>(u, run);
     case Number::cudnn_batch_norm_backward: return read_and_run<calls::cudnn_batch_norm_backward>(u, run);
     case Number::graph_launch: return read_and_run<calls::graph_launch>(u, run);
+    case Number::cudnn_dropout_init: return read_and_run<calls::cudnn_dropout_init>(u, run);
+    case Number::cudnn_rnn_temp_space: return read_and_run<calls::cudnn_rnn_temp_space>(u, run);
+    case Number::cudnn_rnn_forward: return read_and_run<calls::cudnn_rnn_forward>(u, run);
+    case Number::cudnn_rnn_backward_data: return read_and_run<calls::cudnn_rnn_backward_data>(u, run);
+    case Number::cudnn_rnn_backward_weights: return read_and_run<calls::cudnn_rnn_backward_weights>(u, run);
     default: break;
   }
 }
@@ -1170,6 +1375,11 @@ inline bool is_for_lane(Number number) {
     case Number::cudnn_batch_norm_inference:
     case Number::cudnn_batch_norm_backward:
     case Number::graph_launch:
+    case Number::cudnn_dropout_init:
+    case Number::cudnn_rnn_temp_space:
+    case Number::cudnn_rnn_forward:
+    case Number::cudnn_rnn_backward_data:
+    case Number::cudnn_rnn_backward_weights:
       return true;
     default: return false;
   }
@@ -1220,6 +1430,11 @@ inline uint32_t field_count(Number number) {
     case Number::cudnn_batch_norm_inference: return 15;
     case Number::cudnn_batch_norm_backward: return 24;
     case Number::graph_launch: return 2;
+    case Number::cudnn_dropout_init: return 6;
+    case Number::cudnn_rnn_temp_space: return 9;
+    case Number::cudnn_rnn_forward: return 24;
+    case Number::cudnn_rnn_backward_data: return 26;
+    case Number::cudnn_rnn_backward_weights: return 20;
     default: return 0;
   }
 }

@@ -5,7 +5,7 @@
 namespace mnemosyne {
 
 constexpr int kProtocolVersion = 3;
-constexpr const char* kSpecDigest = "d3606915a7353ed9";
+constexpr const char* kSpecDigest = "3009338650a95e78";
 
 enum class Number {
   malloc = 1,
@@ -78,6 +78,14 @@ enum class Number {
   graph_frames = 68,
   graph_launch = 69,
   graph_destroy = 70,
+  cudnn_dropout_states = 71,
+  cudnn_dropout_init = 72,
+  cudnn_rnn_weight_space = 73,
+  cudnn_rnn_weight_params = 74,
+  cudnn_rnn_temp_space = 75,
+  cudnn_rnn_forward = 76,
+  cudnn_rnn_backward_data = 77,
+  cudnn_rnn_backward_weights = 78,
 };
 
 }  // namespace mnemosyne

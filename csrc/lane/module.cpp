@@ -150,6 +150,37 @@ std::pair<int, uint64_t> dnn_plan(cuda::CudaExecutor& e, uint64_t handle, uint64
   return {status, workspace};
 }
 
+std::pair<int, uint64_t> dnn_dropout_states(cuda::CudaExecutor& e, uint64_t handle,
+                                            uint64_t stream) {
+  uint64_t bytes = 0;
+  nb::gil_scoped_release release;
+  int status = e.dnn().dropout_states(handle, e.stream_handle(stream), &bytes);
+  return {status, bytes};
+}
+
+std::pair<int, uint64_t> dnn_weight_space(cuda::CudaExecutor& e, uint64_t handle, uint64_t stream,
+                                          nb::bytes rnn) {
+  uint64_t bytes = 0;
+  List content = list_of(rnn);
+  nb::gil_scoped_release release;
+  int status = e.dnn().weight_space(handle, e.stream_handle(stream), content, &bytes);
+  return {status, bytes};
+}
+
+std::pair<int, nb::bytes> dnn_weight_params(cuda::CudaExecutor& e, uint64_t handle, uint64_t stream,
+                                            nb::bytes rnn, int pseudo_layer, uint64_t bytes,
+                                            uint64_t space) {
+  std::string params;
+  int status;
+  List content = list_of(rnn);
+  {
+    nb::gil_scoped_release release;
+    status = e.dnn().weight_params(handle, e.stream_handle(stream), content, pseudo_layer, bytes,
+                                   space, &params);
+  }
+  return {status, nb::bytes(params.data(), params.size())};
+}
+
 void add_cuda(nb::module_& m) {
   using cuda::CudaExecutor, cuda::Watch;
   m.attr("STREAMS") = cuda::Streams::kMost;
@@ -190,6 +221,9 @@ void add_cuda(nb::module_& m) {
       .def("dnn_plan", &dnn_plan)
       .def("destroy_dnn_plan",
            [](CudaExecutor& e, uint64_t plan) { return e.dnn().destroy_plan(plan); })
+      .def("dnn_dropout_states", &dnn_dropout_states)
+      .def("dnn_weight_space", &dnn_weight_space)
+      .def("dnn_weight_params", &dnn_weight_params)
       .def("idle", &CudaExecutor::idle)
       .def("synchronize", &synchronize)
       .def("end", &CudaExecutor::end, nb::call_guard<nb::gil_scoped_release>());

@@ -71,4 +71,12 @@ NUMBERED: tuple[str, ...] = (
     "graph_frames",
     "graph_launch",
     "graph_destroy",
+    "cudnn_dropout_states",
+    "cudnn_dropout_init",
+    "cudnn_rnn_weight_space",
+    "cudnn_rnn_weight_params",
+    "cudnn_rnn_temp_space",
+    "cudnn_rnn_forward",
+    "cudnn_rnn_backward_data",
+    "cudnn_rnn_backward_weights",
 )

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from mnemosyne.api import cublas, cudart, cudnn, driver, messages
+from mnemosyne.api import cublas, cudart, cudnn, cudnn_rnn, driver, messages
 from mnemosyne.api.numbers import NUMBERED
 from mnemosyne.api.spec import Call, Mode, Spec
 from mnemosyne.api.words import handwritten
@@ -49,7 +49,8 @@ def _declared() -> list[Call]:
     native = [Call(c.name, library_of(c.name), c.mode, reason=c.reason) for c in _NATIVE]
     return [
         *cudart.REGULAR, *cudart.BY_HAND, *cublas.REGULAR, *cublas.BY_HAND,
-        *cudnn.REGULAR, *cudnn.BY_HAND, *driver.BY_HAND, *driver.REFUSED, *native,
+        *cudnn.REGULAR, *cudnn.BY_HAND, *cudnn_rnn.BY_HAND,
+        *driver.BY_HAND, *driver.REFUSED, *native,
     ]  # fmt: skip
 
 
@@ -63,4 +64,4 @@ def _all_calls() -> tuple[Call, ...]:
     return tuple(sorted(calls.values(), key=lambda c: (c.library, c.name)))
 
 
-SPEC = Spec(_all_calls(), (*messages.MESSAGES, *cudnn.MESSAGES), NUMBERED)
+SPEC = Spec(_all_calls(), (*messages.MESSAGES, *cudnn.MESSAGES, *cudnn_rnn.MESSAGES), NUMBERED)

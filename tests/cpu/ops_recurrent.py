@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
 
 Tensors = Sequence[Tensor]
 Case = Callable[[torch.device], Tensors]
@@ -25,26 +26,52 @@ def _numbers(*shape: int, seed: int = 0) -> Tensor:
 
 
 def layer(
-    name: str, kind: torch.dtype = torch.float32, lengths: Sequence[int] = (), **options: Any
-) -> Case:
-    """Outputs, last states and all gradients of a layer of torch.nn."""
+    name: str, kind: torch.dtype = torch.float32, lengths: Sequence[int] = (),
+    cudnn: bool = False, states: bool = False, compute: torch.dtype | None = None, **options: Any,
+) -> Case:  # fmt: skip
+    """Outputs, last states and all gradients of a layer of torch.nn.
+
+    ``states``: to start from. ``compute``: in which type to compute, with the values of ``kind``.
+    """
+    wide = compute or kind
 
     def case(device: torch.device) -> list[Tensor]:
         torch.manual_seed(0)
-        with torch.backends.cudnn.flags(enabled=False):
-            module = getattr(nn, name)(6, 5, **options).to(device, kind)
-            x = _numbers(7, 3, 6).to(device, kind).requires_grad_()
-            packed = nn.utils.rnn.pack_padded_sequence(x, lengths) if lengths else x
-            y, state = module(packed)
+        with torch.backends.cudnn.flags(enabled=cudnn):
+            module = getattr(nn, name)(6, 5, **options).to(device, kind).to(wide)
+            x = _numbers(7, 3, 6).to(device, kind).to(wide).requires_grad_()
+            packed = pack_padded_sequence(x, lengths, enforce_sorted=False) if lengths else x
+            starts = _states(name, options) if states else []
+            starts = [s.to(device, kind).to(wide).requires_grad_() for s in starts]
+            y, state = module(packed, *([starts[0] if len(starts) == 1 else starts] * states))
             y = y.data if lengths else y
+            if cudnn and device.type == "cuda":
+                assert _is_made_by_cudnn(y), y.grad_fn
             results = [y, *(state if isinstance(state, tuple) else (state,))]
             loss = sum(
-                (r * torch.linspace(-1, 1, r.numel()).view(r.shape).to(r)).sum() for r in results
+                (r * torch.linspace(-1, 1, r.numel()).view(r.shape).to(kind).to(r)).sum()
+                for r in results
             )
             loss.backward()
-        return [*(r.detach() for r in results), *(p.grad for p in (x, *module.parameters()))]
+        leaves = (x, *starts, *module.parameters())
+        return [t.to(kind) for t in (*(r.detach() for r in results), *(p.grad for p in leaves))]
 
     return case
+
+
+def _states(name: str, options: dict[str, Any]) -> list[Tensor]:
+    """First states for a layer of three sequences."""
+    count = options.get("num_layers", 1) * (2 if options.get("bidirectional") else 1)
+    sizes = [options.get("proj_size") or 5, 5] if name == "LSTM" else [5]
+    return [_numbers(count, 3, size, seed=size) for size in sizes]
+
+
+def _is_made_by_cudnn(y: Tensor) -> bool:
+    """Whether it is cuDNN's result, or a view of it."""
+    function: Any = y.grad_fn
+    while function is not None and "Cudnn" not in function.name():
+        function = function.next_functions[0][0]
+    return function is not None
 
 
 def cell(name: str, **options: Any) -> Case:

@@ -151,7 +151,24 @@ REFUSED: dict[str, Callable[[Attacker, int], tuple[str, tuple[Any, ...], int]]] 
     "a product without a handle": lambda a, n: (
         "cublasSgemm_v2", (99, 0, 0, 1, 1, 1, b"\0" * 4, 0, 1, 0, 1, b"\0" * 4, 0, 1), 1),
     "cuDNN without a handle": lambda a, n: ("cudnn_execute", (99, 0, 1, [], 0), 2000),
+    "recurrent layers without a handle": lambda a, n: ("cudnn_rnn_forward", _rnn(), 1001),
+    "their sizes without a handle": lambda a, n: (
+        "cudnn_rnn_temp_space", (99, 0, [], 0.0, 0, 0, 0, 1, []), 1001),
+    "recurrent weights of a neighbour": lambda a, n: (
+        "cudnn_rnn_forward", _rnn(weightBytes=64, weightSpace=n), 2000),
+    "a work space that reaches a neighbour": lambda a, n: (
+        "cudnn_rnn_forward", _rnn(workBytes=2**63, workSpace=a.p), 2000),
+    "a reserve space past the slot": lambda a, n: (
+        "cudnn_rnn_forward", _rnn(reserveBytes=2, reserveSpace=a.free_end - 1), 2000),
+    "dropout states of a neighbour": lambda a, n: (
+        "cudnn_dropout_init", (99, 0, 0.5, n, 64, 1), 2000),
 }  # fmt: skip
+
+
+def _rnn(**changes: int) -> tuple[Any, ...]:
+    """Fields of a forward pass of nothing."""
+    fields = MESSAGES["cudnn_rnn_forward"].fields
+    return tuple(changes.get(f.name, OF_KIND.get(f.kind, 0)) for f in fields)
 
 
 @pytest.mark.parametrize("case", REFUSED)

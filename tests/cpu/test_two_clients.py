@@ -141,11 +141,16 @@ INTEGERS = {
     "m": 2, "n": 2, "k": 2, "lda": 2, "ldb": 2, "ldc": 2, "incx": 1, "incy": 1, "strideA": 4,
     "strideB": 4, "strideC": 4, "batchCount": 2, "computeType": 68, "count": 8, "width": 4,
     "height": 2, "pitch": 8, "dpitch": 8, "spitch": 8, "gridX": 1, "gridY": 1, "gridZ": 1,
-    "blockX": 64, "blockY": 1, "blockZ": 1, "blockSize": 64,
+    "blockX": 64, "blockY": 1, "blockZ": 1, "blockSize": 64, "statesBytes": 16, "weightBytes": 64,
+    "workBytes": 8, "reserveBytes": 128,
 }  # fmt: skip
 SQUARE = [0, 2, 2, 2, []]  # a layout: 32-bit floats, 2 x 2
 IMAGE, CHANNELS = [0, [2, 2, 1, 1], [2, 1, 1, 1]], [0, [1, 2, 1, 1], [2, 1, 1, 1]]
+STEPS = [0, 0, 1, 2, 1, struct.pack("<2i", 1, 1), b""]  # two sequences of one element
+STATE = [0, [1, 2, 1], [2, 1, 1]]
 LISTS = {
+    "rnn": [0, 2, 2, 0, 0, 0, 0, 0, 1, 1, 1, 1, 0],  # an LSTM: all sizes are one
+    "xData": STEPS, "yData": STEPS, "hDesc": STATE, "cDesc": STATE,
     "desc": [68, 0, []], "attributes": [], "preference": [],
     "heuristic": heuristic(ADD), "descriptor": plan(ADD),
     "xDesc": IMAGE, "yDesc": IMAGE, "dxDesc": IMAGE, "dyDesc": IMAGE, "paramDesc": CHANNELS,

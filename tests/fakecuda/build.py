@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mnemosyne.codegen.headers import STAND_INS, folders_of_wheels
 from mnemosyne.server.devices.cpu import hopper
 
 HERE = Path(__file__).parent
@@ -29,6 +30,22 @@ def build_driver(folder: Path, *options: str) -> Path:
     linker = [f"-Wl,-soname,{SONAME}", *([] if options else ["-Wl,--no-undefined"])]
     compile_cpp(*flags, *linker, *options, together, "-o", folder / SONAME)
     return folder
+
+
+def build_cudnn(folder: Path) -> Path:
+    """Build a cuDNN that says what it is called with, for FAKECUDA_CUDNN; skips without headers."""
+    folders = [folder / "stand-ins", *folders_of_wheels()]
+    if not any((each / "cudnn.h").exists() for each in folders):
+        pytest.skip("cudnn.h is not installed (it is part of nvidia-cudnn)")
+    for name, text in STAND_INS.items():
+        header = folders[0] / name
+        header.parent.mkdir(parents=True, exist_ok=True)
+        header.write_text(text)
+    library = folder / "libcudnn.so.9"
+    flags = ["-std=c++17", "-shared", "-fPIC", *(f"-I{each}" for each in folders)]
+    sources = sorted((HERE / "cudnn").glob("*.cpp"))
+    compile_cpp(*flags, f"-Wl,-soname,{library.name}", *sources, "-o", library)
+    return library
 
 
 def driver_environment(folder: Path, **settings: str) -> dict[str, str]:

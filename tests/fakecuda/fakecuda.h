@@ -9,6 +9,7 @@
 // FAKECUDA_MEMORY: bytes of device memory. FAKECUDA_LAUNCH_US: how long a kernel takes.
 // FAKECUDA_CAPTURE: 0 refuses to capture graphs.
 // FAKECUDA_LOG: a file that gets a line "name result" for each call.
+// FAKECUDA_CUDNN: a cuDNN that is there before anybody looks for the real one.
 #pragma once
 #include <cuda.h>
 

@@ -192,6 +192,7 @@ void load_dnn(const char* path) {
   MNEMOSYNE_NEED(cudnnBatchNormalizationForwardInference);
   MNEMOSYNE_NEED(cudnnBatchNormalizationBackwardEx);
 #undef MNEMOSYNE_NEED
+  load_rnn(library);
   loaded = std::move(l);
 }
 

@@ -56,6 +56,9 @@ struct DnnLibrary {
 // The path counts the first time. Throws std::runtime_error.
 void load_dnn(const char* path);
 
+// What load_dnn() does for recurrent layers.
+void load_rnn(void* library);
+
 // What the last call that failed in this thread said of it.
 std::string dnn_error();
 
@@ -80,6 +83,18 @@ class DnnSession {
   int run(const calls::cudnn_batch_norm_inference& c, void* stream);
   int run(const calls::cudnn_batch_norm_backward& c, void* stream);
   int room(const calls::cudnn_batch_norm_room& c, void* stream, uint64_t* bytes);
+
+  // Recurrent layers (rnn.cpp). `params`: as the reply lists them.
+  int dropout_states(uint64_t handle, void* stream, uint64_t* bytes);
+  int weight_space(uint64_t handle, void* stream, const List& rnn, uint64_t* bytes);
+  int weight_params(uint64_t handle, void* stream, const List& rnn, int pseudo_layer,
+                    uint64_t weight_bytes, uint64_t weight_space, std::string* params);
+  int temp_space(const calls::cudnn_rnn_temp_space& c, void* stream, uint64_t* work,
+                 uint64_t* reserve);
+  int run(const calls::cudnn_dropout_init& c, void* stream);
+  int run(const calls::cudnn_rnn_forward& c, void* stream);
+  int run(const calls::cudnn_rnn_backward_data& c, void* stream);
+  int run(const calls::cudnn_rnn_backward_weights& c, void* stream);
 
  private:
   // Descriptors that belong together, by content; destroyed with it.

@@ -92,10 +92,18 @@ class CudaExecutor : public Executor, public Watched {
   void execute(const calls::cudnn_batch_norm_inference& c, Answer* a) { run_dnn(c, a); }
   void execute(const calls::cudnn_batch_norm_backward& c, Answer* a) { run_dnn(c, a); }
   void execute(const calls::cudnn_batch_norm_room& c, Answer* a);
+  void execute(const calls::cudnn_dropout_init& c, Answer* a);
+  void execute(const calls::cudnn_rnn_temp_space& c, Answer* a);
+  void execute(const calls::cudnn_rnn_forward& c, Answer* a) { run_rnn(c, a); }
+  void execute(const calls::cudnn_rnn_backward_data& c, Answer* a) { run_rnn(c, a); }
+  void execute(const calls::cudnn_rnn_backward_weights& c, Answer* a) { run_rnn(c, a); }
   template <typename Call>
   void execute(const Call& c, Answer* a);  // cuBLAS products
   template <typename Call>
   void run_dnn(const Call& c, Answer* a);
+  template <typename Call>
+  void run_rnn(const Call& c, Answer* a);
+  void check_space(uint64_t address, uint64_t size, const char* name, Answer* a) const;
 
   // Puts `operation(stream handle)`, which returns a CUresult, into one of the session's streams.
   template <typename Operation>

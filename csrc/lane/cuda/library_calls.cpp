@@ -98,6 +98,37 @@ void CudaExecutor::execute(const calls::cudnn_batch_norm_room& c, Answer* a) {
   a->output_count = 1;
 }
 
+// Memory whose size the client says itself: cuDNN has no other way to know it.
+void CudaExecutor::check_space(uint64_t address, uint64_t size, const char* name, Answer* a) const {
+  if (size == 0 || is_device(address, size)) return;
+  a->fail(kDnnBadParam, kUnknown, std::string(name) + ": not this client's device memory");
+}
+
+void CudaExecutor::execute(const calls::cudnn_dropout_init& c, Answer* a) {
+  check_space(c.states, c.statesBytes, c.kName, a);
+  if (!a->status) run_dnn(c, a);
+}
+
+void CudaExecutor::execute(const calls::cudnn_rnn_temp_space& c, Answer* a) {
+  uint64_t work = 0, reserve = 0;
+  Stream s = stream_handle(c.stream);
+  if (int status = s ? dnn_.temp_space(c, s, &work, &reserve) : kDnnBadParam) {
+    return a->fail(status, kUnknown, std::string(c.kName) + ": status " + std::to_string(status));
+  }
+  a->outputs.unsigned_integer(work);
+  a->outputs.unsigned_integer(reserve);
+  a->output_count = 2;
+}
+
+template <typename Call>
+void CudaExecutor::run_rnn(const Call& c, Answer* a) {
+  check_space(c.states, c.statesBytes, c.kName, a);
+  check_space(c.weightSpace, c.weightBytes, c.kName, a);
+  check_space(c.workSpace, c.workBytes, c.kName, a);
+  check_space(c.reserveSpace, c.reserveBytes, c.kName, a);
+  if (!a->status) run_dnn(c, a);
+}
+
 void CudaExecutor::run(Number number, Unpacker& fields, Answer* answer) {
   if (watch_->fault()) throw ContextLost();
   dispatch(number, fields, [&](const auto& call) { execute(call, answer); });

@@ -21,7 +21,15 @@ _REAL = {
     **{name: launches.HANDLERS[name] for name in ("kernel", "function_attribute", "occupancy")},
     **{
         name: cudnn.HANDLERS[name]
-        for name in ("cudnn_heuristic", "cudnn_plan", "cudnn_plan_destroy", "cudnn_batch_norm_room")
+        for name in (
+            "cudnn_heuristic",
+            "cudnn_plan",
+            "cudnn_plan_destroy",
+            "cudnn_batch_norm_room",
+            "cudnn_dropout_states",
+            "cudnn_rnn_weight_space",
+            "cudnn_rnn_weight_params",
+        )
     },
     "lt_heuristic": lt.HANDLERS["lt_heuristic"],
 }

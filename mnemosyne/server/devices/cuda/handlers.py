@@ -284,6 +284,34 @@ def _destroy_dnn_plan(s: CudaSession, number: int) -> Outputs:
     return None
 
 
+def _dropout_states(s: CudaSession, handle: int, stream: int) -> Outputs:
+    s.check_cudnn(handle, stream)
+    return Deferred(lambda: _ask_dnn(s.executor.dnn_dropout_states, handle, stream), _one)
+
+
+def _weight_space(s: CudaSession, handle: int, stream: int, rnn: list[Any]) -> Outputs:
+    s.check_cudnn(handle, stream)
+    packed = msgpack.packb(rnn)
+    return Deferred(lambda: _ask_dnn(s.executor.dnn_weight_space, handle, stream, packed), _one)
+
+
+def _weight_params(
+    s: CudaSession, handle: int, stream: int, rnn: list[Any], pseudo_layer: int, *space: int
+) -> Outputs:
+    """``space``: bytes and address of the weights."""
+    s.check_cudnn(handle, stream)
+    values = (handle, stream, msgpack.packb(rnn), pseudo_layer, *space)
+
+    def finish(params: bytes) -> tuple[Any, ...]:
+        return (msgpack.unpackb(params),)
+
+    return Deferred(lambda: _ask_dnn(s.executor.dnn_weight_params, *values), finish)
+
+
+def _one(value: int) -> tuple[Any, ...]:
+    return (value,)
+
+
 def restore(s: CudaSession, entries: Entries) -> None:
     """Makes the driver's objects again. Raises ValueError; uploaded modules are gone."""
     for number, (flags, priority) in of_kind(entries, "stream"):
@@ -361,4 +389,7 @@ HANDLERS: Handlers = {
     "cudnn_heuristic": _dnn_heuristic,
     "cudnn_plan": _dnn_plan,
     "cudnn_plan_destroy": _destroy_dnn_plan,
+    "cudnn_dropout_states": _dropout_states,
+    "cudnn_rnn_weight_space": _weight_space,
+    "cudnn_rnn_weight_params": _weight_params,
 }

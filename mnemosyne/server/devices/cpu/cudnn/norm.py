@@ -19,7 +19,7 @@ from mnemosyne.server.session import Handlers, Outputs
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
+class Shape:
     """A tensor as its descriptor has it; an address makes it a tensor."""
 
     dtype: torch.dtype
@@ -27,7 +27,7 @@ class _Shape:
     strides: list[int]
 
     @classmethod
-    def of(cls, raw: list[Any]) -> _Shape:
+    def of(cls, raw: list[Any]) -> Shape:
         """From [type, sizes, strides]. Raises ProtocolError and CallError."""
         if not raw:
             raise CallError(INVALID_VALUE, "a batch norm without a tensor descriptor")
@@ -50,7 +50,7 @@ def _wide(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.dtype is torch.float64 else tensor.float()
 
 
-def _over(x: _Shape, param: _Shape) -> list[int]:
+def _over(x: Shape, param: Shape) -> list[int]:
     """The dimensions that statistics are over. Raises CallError when the shapes do not fit."""
     pairs = list(enumerate(zip(x.sizes, param.sizes, strict=False)))
     if len(x.sizes) != len(param.sizes) or any(m not in (1, n) for _, (n, m) in pairs):
@@ -65,7 +65,7 @@ def _blend(out: torch.Tensor, value: torch.Tensor, alpha: float, beta: float) ->
 def _room(s: CpuSession, handle: int, stream: int, room: int, mode: int, x: list[Any]) -> Outputs:
     """Nothing is kept between forward and backward, and no scratch memory is needed."""
     s.check_cudnn(handle, stream)
-    _Shape.of(x)
+    Shape.of(x)
     return (0,)
 
 
@@ -76,13 +76,13 @@ def _training(
     saved_mean: int, saved_inverse: int, *rooms: int,
 ) -> Outputs:  # fmt: skip
     s.check_cudnn(handle, stream)
-    shape, param = _Shape.of(x_desc), _Shape.of(param_desc)
+    shape, param = Shape.of(x_desc), Shape.of(param_desc)
     over = _over(shape, param)
     values = _wide(shape.at(s, x))
     variance, mean = torch.var_mean(values, over, correction=0, keepdim=True)
     inverse = (variance + epsilon).rsqrt()
     result = (values - mean) * (inverse * param.at(s, scale)) + param.at(s, bias)
-    _blend(_Shape.of(y_desc).at(s, y), result, alpha, beta)
+    _blend(Shape.of(y_desc).at(s, y), result, alpha, beta)
     count = values.numel() // max(1, mean.numel())
     unbiased = variance * (count / max(1, count - 1))
     for pointer, new in ((running_mean, mean), (running_variance, unbiased)):
@@ -101,11 +101,11 @@ def _inference(
     bias: int, mean: int, variance: int, epsilon: float,
 ) -> Outputs:  # fmt: skip
     s.check_cudnn(handle, stream)
-    shape, param = _Shape.of(x_desc), _Shape.of(param_desc)
+    shape, param = Shape.of(x_desc), Shape.of(param_desc)
     _over(shape, param)
     factor = (param.at(s, variance) + epsilon).rsqrt() * param.at(s, scale)
     result = (_wide(shape.at(s, x)) - param.at(s, mean)) * factor + param.at(s, bias)
-    _blend(_Shape.of(y_desc).at(s, y), result, alpha, beta)
+    _blend(Shape.of(y_desc).at(s, y), result, alpha, beta)
     return None
 
 
@@ -116,9 +116,9 @@ def _backward(
     epsilon: float, saved_mean: int, saved_inverse: int, *rooms: int,
 ) -> Outputs:  # fmt: skip
     s.check_cudnn(handle, stream)
-    shape, param = _Shape.of(x_desc), _Shape.of(param_desc)
+    shape, param = Shape.of(x_desc), Shape.of(param_desc)
     over = _over(shape, param)
-    values, grad = _wide(shape.at(s, x)), _wide(_Shape.of(dy_desc).at(s, dy))
+    values, grad = _wide(shape.at(s, x)), _wide(Shape.of(dy_desc).at(s, dy))
     if saved_mean and saved_inverse:
         mean, inverse = param.at(s, saved_mean), param.at(s, saved_inverse)
     else:
@@ -129,7 +129,7 @@ def _backward(
     count = values.numel() // max(1, sums[0].numel())
     centred = grad - (sums[0] + normal * sums[1]) / max(1, count)
     result = centred * (inverse * param.at(s, scale))
-    _blend(_Shape.of(dx_desc).at(s, dx), result, alpha_data, beta_data)
+    _blend(Shape.of(dx_desc).at(s, dx), result, alpha_data, beta_data)
     _blend(param.at(s, dbias), sums[0], alpha_param, beta_param)
     _blend(param.at(s, dscale), sums[1], alpha_param, beta_param)
     return None
