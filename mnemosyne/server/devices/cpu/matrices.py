@@ -73,11 +73,32 @@ def types_of(a: int, b: int, c: int, compute: int) -> Types:
 def scalar(memory: CpuMemory, value: bytes | int, dtype: torch.dtype) -> Any:
     """alpha or beta: bytes from the host, or a pointer to device memory."""
     form = _ONE[dtype]
-    data = memory.read(value, form.size) if isinstance(value, int) else value
-    if len(data) != form.size:
-        raise CallError(INVALID_VALUE, f"a scalar of {len(data)} bytes, not {form.size}")
-    parts = form.unpack(data)
+    parts = form.unpack(_bytes_of(memory, value, form.size))
     return parts[0] if len(parts) == 1 else complex(*parts)
+
+
+def read_scalars(
+    memory: CpuMemory, value: bytes | int, dtype: torch.dtype, count: int
+) -> tuple[float, ...]:
+    """Several real ones in a row."""
+    form = _ONE[dtype]
+    data = _bytes_of(memory, value, form.size * count)
+    return tuple(number for (number,) in form.iter_unpack(data))
+
+
+def pack_scalar(value: Any, dtype: torch.dtype) -> bytes:
+    """The bytes of a number, or of several real ones in a row."""
+    form = _ONE[dtype]
+    if isinstance(value, tuple):
+        return b"".join(form.pack(number) for number in value)
+    return form.pack(value.real, value.imag) if dtype.is_complex else form.pack(value)
+
+
+def _bytes_of(memory: CpuMemory, value: bytes | int, size: int) -> bytes:
+    data = memory.read(value, size) if isinstance(value, int) else value
+    if len(data) != size:
+        raise CallError(INVALID_VALUE, f"a scalar of {len(data)} bytes, not {size}")
+    return data
 
 
 @dataclass(frozen=True, slots=True)
