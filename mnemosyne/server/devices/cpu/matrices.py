@@ -19,6 +19,7 @@ from mnemosyne.server.errors import INVALID_VALUE, NOT_SUPPORTED, CallError
 DTYPES = {
     0: torch.float32, 1: torch.float64, 2: torch.float16, 14: torch.bfloat16,
     3: torch.int8, 10: torch.int32, 4: torch.complex64, 5: torch.complex128,
+    28: torch.float8_e4m3fn, 29: torch.float8_e5m2,
 }  # fmt: skip
 
 _ONE = {
@@ -46,6 +47,15 @@ PRODUCTS = {
     (_BF16, _BF16, _F32), (_BF16, _F32, _F32),
     (torch.int8, _I32, _I32), (torch.int8, _F32, _F32),
 }  # fmt: skip
+_E4M3, _E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
+FP8 = (_E4M3, _E5M2)
+#: Pairs of A and B in 8-bit floats, by what C and D can be (the table of cublasLtMatmul); their
+#: products are added up in 32 bits.
+_FP8_PRODUCTS = {
+    (_E4M3, _E4M3): (_F32, _F16, _BF16, _E4M3),
+    (_E4M3, _E5M2): (_F32, _F16, _BF16, _E4M3, _E5M2),
+    (_E5M2, _E4M3): (_F32, _F16, _BF16, _E4M3, _E5M2),
+}
 _COMPLEX_OF = {_F32: _C64, _F64: _C128}
 
 N, T, C = 0, 1, 2  # cublasOperation_t
@@ -53,7 +63,7 @@ N, T, C = 0, 1, 2  # cublasOperation_t
 
 @dataclass(frozen=True, slots=True)
 class Types:
-    """The types of one product: of A and B, of C and D, of alpha and beta."""
+    """The types of one product: of A (and of B, if not 8-bit floats), of D, of alpha and beta."""
 
     operand: torch.dtype
     result: torch.dtype
@@ -62,8 +72,13 @@ class Types:
 
 def types_of(a: int, b: int, c: int, compute: int) -> Types:
     """From cudaDataType and cublasComputeType_t. Raises CallError for what is not in the table."""
-    operand, result, accumulator = DTYPES.get(a), DTYPES.get(c), COMPUTE.get(compute)
-    if operand is None or result is None or accumulator is None or a != b:
+    operand, other, result = DTYPES.get(a), DTYPES.get(b), DTYPES.get(c)
+    accumulator = COMPUTE.get(compute)
+    if operand is None or other is None or result is None or accumulator is None:
+        raise CallError(NOT_SUPPORTED, f"a product of types {a} and {b} to {c} by {compute}")
+    if accumulator is _F32 and result in _FP8_PRODUCTS.get((operand, other), ()):
+        return Types(operand, result, _F32)
+    if operand is not other:
         raise CallError(NOT_SUPPORTED, f"a product of types {a} and {b} to {c} by {compute}")
     if (operand, result, accumulator) not in PRODUCTS:
         raise CallError(NOT_SUPPORTED, f"a product of {operand} to {result} by {accumulator}")

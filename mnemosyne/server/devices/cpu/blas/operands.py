@@ -61,7 +61,7 @@ def vector(s: CpuSession, pointer: int, dtype: torch.dtype, n: int, step: int) -
 
 def give(memory: CpuMemory, place: int, value: torch.Tensor) -> Outputs:
     """Puts a result to its place in device memory, or into the reply when that is 0."""
-    data: Any = value.resolve_conj().numpy().tobytes()
+    data: Any = value.resolve_conj().reshape(1).view(torch.uint8).numpy().tobytes()
     if place == 0:
         return (data,)
     memory.write(place, data)
