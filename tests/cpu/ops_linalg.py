@@ -15,7 +15,7 @@ KINDS = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 
 def compare(got: Tensor, wanted: Tensor) -> None:
-    """Both may add up in another order: errors of a few roundings, of matrices as sound as these."""
+    """Both may add up in another order: a few roundings, for matrices as sound as these."""
     torch.testing.assert_close(got, wanted, rtol=2e-5, atol=2e-5, check_stride=False)
 
 

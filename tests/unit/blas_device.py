@@ -15,6 +15,7 @@ from mnemosyne.server.devices.cpu.memory import CpuMemory
 HANDLERS = {**blas.HANDLERS, **lt.HANDLERS}
 REGION = 2 << 20
 PLAIN = {"S": torch.float32, "D": torch.float64, "C": torch.complex64, "Z": torch.complex128}
+REAL = {"S": torch.float32, "D": torch.float64, "C": torch.float32, "Z": torch.float64}
 FORMS = {
     torch.float32: "f", torch.float64: "d", torch.complex64: "ff", torch.complex128: "dd",
     torch.float16: "e", torch.int32: "i",
@@ -72,3 +73,44 @@ def host(value: complex, dtype: torch.dtype) -> bytes:
     form = FORMS[dtype]
     parts = (complex(value).real, complex(value).imag)[: len(form)]
     return struct.pack("<" + form, *(int(p) if form == "i" else p for p in parts))
+
+
+def close(got: torch.Tensor, wanted: torch.Tensor) -> None:
+    torch.testing.assert_close(got, wanted.resolve_conj(), equal_nan=True)
+
+
+class Steps:
+    """A vector with a step, in the middle of memory that must stay as it is."""
+
+    def __init__(self, device: Device, values: torch.Tensor, step: int) -> None:
+        self.device, self.step, self.n = device, step, len(values)
+        self.stored = sample(self.n, abs(step), dtype=values.dtype)
+        self.stored[:, 0] = values.flip(0) if step < 0 else values
+        self.pointer = device.put(self.stored)
+
+    @property
+    def args(self) -> tuple[int, int]:
+        return self.pointer, self.step
+
+    def get(self) -> torch.Tensor:
+        now = self.device.get(self.pointer, self.stored)
+        close(now[:, 1:], self.stored[:, 1:])
+        return now[:, 0].flip(0) if self.step < 0 else now[:, 0]
+
+
+class Square:
+    """A matrix with rows to spare, of which every element outside of it is NaN."""
+
+    def __init__(self, device: Device, values: torch.Tensor) -> None:
+        self.device, self.rows = device, values.shape[0]
+        self.stored = column_major(values, self.rows + 2)
+        self.pointer = device.put(self.stored)
+
+    @property
+    def args(self) -> tuple[int, int]:
+        return self.pointer, self.rows + 2
+
+    def get(self) -> torch.Tensor:
+        now = self.device.get(self.pointer, self.stored)
+        assert now[:, self.rows :].isnan().all()
+        return now[:, : self.rows].mT

@@ -9,6 +9,7 @@ import pytest
 import torch
 from blas_device import PLAIN, Device, column_major, host, operate, sample
 
+from mnemosyne.server.devices.cpu import algorithms
 from mnemosyne.server.errors import ILLEGAL_ADDRESS, INVALID_VALUE, NOT_SUPPORTED, CallError
 
 CODE = {
@@ -198,7 +199,8 @@ class Lt:
     def run(self, attributes: dict[int, int], alpha: float = 1, beta: float = 0) -> torch.Tensor:
         layouts, one = self.layouts, lambda v: struct.pack("<f", v)
         desc = [68, 0, [[n, encode(n, v)] for n, v in {3: 1, **attributes}.items()]]
-        assert self.device.call("lt_heuristic", desc, *layouts, [], 1) == ([[bytes(64), 0, 1.0]],)
+        offered = self.device.call("lt_heuristic", desc, *layouts, [], 1)
+        assert offered == ([[algorithms.DEFAULT, 0, 1.0]],)
         self.device.call(
             "lt_matmul", 0, desc, one(alpha), self.pa, layouts[0], self.pb, layouts[1], one(beta),
             self.pd, layouts[2], self.pd, layouts[3], bytes(64), 0, 0,
@@ -206,8 +208,11 @@ class Lt:
         return self.device.get(self.pd, self.d.mT).mT
 
 
+POINTERS = (8, 10, 11, 12, 13, 17, 18, 19, 20, 21)  # attributes of 64 bits
+
+
 def encode(attribute: int, value: int) -> bytes:
-    return struct.pack("<q" if attribute in (8, 10, 11, 12, 13) else "<i", value)
+    return struct.pack("<q" if attribute in POINTERS else "<i", value)
 
 
 def gelu(x: torch.Tensor) -> torch.Tensor:
@@ -309,4 +314,22 @@ def test_lt_batches(device: Device) -> None:
 def test_lt_refuses_what_it_does_not_understand(device: Device, attributes) -> None:
     with pytest.raises(CallError) as refused:
         Lt(device).run(attributes)
+    assert refused.value.code == NOT_SUPPORTED
+
+
+def test_algorithms_are_values_of_attributes(device: Device) -> None:
+    (algorithm,) = device.call("lt_algo_init", 68, 0, 0, 0, 0, 0, 0)
+    assert algorithm == algorithms.DEFAULT
+    assert device.call("lt_algo_get", algorithm, 2, 4) == (struct.pack("<i", 1), 4)
+    (changed,) = device.call("lt_algo_set", algorithm, 1, struct.pack("<i", 18))
+    assert device.call("lt_algo_get", changed, 1, 4) == (struct.pack("<i", 18), 4)
+    assert device.call("lt_algo_get", changed, 8, 0) == (b"", 2)
+    for bad in (("lt_algo_set", algorithm, 0, bytes(4)), ("lt_algo_set", algorithm, 1, b""),
+                ("lt_algo_set", b"", 1, bytes(4)), ("lt_algo_get", algorithm, 99, 4),
+                ("lt_algo_get", algorithm, 1, 3)):  # fmt: skip
+        with pytest.raises(CallError) as refused:
+            device.call(*bad)
+        assert refused.value.code == INVALID_VALUE
+    with pytest.raises(CallError) as refused:
+        device.call("lt_algo_init", 68, 0, 3, 3, 3, 3, 0)
     assert refused.value.code == NOT_SUPPORTED

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 
-from mnemosyne.server.devices.cpu.matrices import DTYPES, types_of
+from mnemosyne.server.devices.cpu.matrices import DTYPES, eight_bit_types_of, types_of
 from mnemosyne.server.devices.cpu.session import CpuSession
 from mnemosyne.server.errors import INVALID_VALUE, NOT_SUPPORTED, CallError
 from mnemosyne.server.session import Handlers, Outputs
@@ -44,7 +44,8 @@ def _size_of(attribute: int) -> int:
 def _init(
     s: CpuSession, compute: int, scale: int, a: int, b: int, c: int, d: int, number: int
 ) -> Outputs:
-    if DTYPES.get(scale) is not types_of(a, b, d, compute).scale or number != 0:
+    types = eight_bit_types_of(a, b, d, compute) or types_of(a, b, d, compute)
+    if DTYPES.get(scale) is not types.scale or number != 0:
         raise CallError(NOT_SUPPORTED, f"algorithm {number} with scalars of type {scale}")
     return (DEFAULT,)
 

@@ -26,6 +26,7 @@ from mnemosyne.server.devices.cpu.matrices import (
     Types,
     check_op,
     check_sizes,
+    eight_bit_types_of,
     scalar,
     types_of,
 )
@@ -129,7 +130,8 @@ def _read_plan(desc: list[Any], layouts: Sequence[list[Any]]) -> _Plan:
         raise ProtocolError("lt_matmul: desc is not [compute type, scale type, attributes]")
     known = _attributes(attributes, _DESC, _HINTS)
     a, b, c, d = (_operand(layout) for layout in layouts)
-    types = types_of(layouts[0][0], layouts[1][0], layouts[3][0], compute)
+    kinds = layouts[0][0], layouts[1][0], layouts[3][0], compute
+    types = eight_bit_types_of(*kinds) or types_of(*kinds)
     epilogue = EPILOGUES.get(known[7])
     if epilogue is None or known[2] not in (0, 1):
         raise CallError(NOT_SUPPORTED, f"epilogue {known[7]} or pointer mode {known[2]}")

@@ -72,17 +72,21 @@ class Types:
 
 def types_of(a: int, b: int, c: int, compute: int) -> Types:
     """From cudaDataType and cublasComputeType_t. Raises CallError for what is not in the table."""
-    operand, other, result = DTYPES.get(a), DTYPES.get(b), DTYPES.get(c)
-    accumulator = COMPUTE.get(compute)
-    if operand is None or other is None or result is None or accumulator is None:
-        raise CallError(NOT_SUPPORTED, f"a product of types {a} and {b} to {c} by {compute}")
-    if accumulator is _F32 and result in _FP8_PRODUCTS.get((operand, other), ()):
-        return Types(operand, result, _F32)
-    if operand is not other:
+    operand, result, accumulator = DTYPES.get(a), DTYPES.get(c), COMPUTE.get(compute)
+    if operand is None or result is None or accumulator is None or a != b:
         raise CallError(NOT_SUPPORTED, f"a product of types {a} and {b} to {c} by {compute}")
     if (operand, result, accumulator) not in PRODUCTS:
         raise CallError(NOT_SUPPORTED, f"a product of {operand} to {result} by {accumulator}")
     return Types(operand, result, _COMPLEX_OF[accumulator] if operand.is_complex else accumulator)
+
+
+def eight_bit_types_of(a: int, b: int, c: int, compute: int) -> Types | None:
+    """The types of a product of 8-bit floats; None where it is none that cublasLt computes."""
+    operand, other, result = DTYPES.get(a), DTYPES.get(b), DTYPES.get(c)
+    if operand is None or other is None or result is None or COMPUTE.get(compute) is not _F32:
+        return None
+    offered = result in _FP8_PRODUCTS.get((operand, other), ())
+    return Types(operand, result, _F32) if offered else None
 
 
 def scalar(memory: CpuMemory, value: bytes | int, dtype: torch.dtype) -> Any:
