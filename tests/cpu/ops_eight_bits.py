@@ -59,6 +59,25 @@ def _scaled(
     return case
 
 
+def _blocks(square: bool) -> Case:
+    """A has a scale for 128 elements of a row; B too, or one for 128 x 128 elements."""
+    m, k, n = 48, 512, 256
+
+    def case(device: torch.device) -> Tensors:
+        left, right = floats(m, k, kind=E4M3), floats(n, k, kind=E4M3)
+        scale_a = floats(k // 128, m).abs().t() + 0.1
+        scale_b = floats(n // 128, k // 128).abs() if square else floats(k // 128, n).abs().t()
+        if device.type == "cpu":
+            wide_a = left.float() * scale_a.repeat_interleave(128, 1)
+            whole = scale_b.repeat_interleave(128, 0) if square else scale_b
+            wide_b = right.float() * whole.repeat_interleave(128, 1)
+            return [(wide_a @ wide_b.t()).to(BF16)]
+        given = [x.to(device) for x in (left, right.t(), scale_a, scale_b.t())]
+        return [torch._scaled_mm(*given, out_dtype=BF16)]
+
+    return case
+
+
 CASES: dict[str, Case] = {
     "integers": _int_mm,
     **{f"floats to {out}": _scaled(E4M3, E4M3, out) for out in (BF16, F16, F32)},
@@ -66,6 +85,8 @@ CASES: dict[str, Case] = {
     "floats of two kinds": _scaled(E4M3, E5M2, BF16),
     "floats of two kinds, fast": _scaled(E5M2, E4M3, BF16, fast=True),
     "floats to 8 bits": _scaled(E4M3, E4M3, E4M3, bias=BF16),
+    "scales of blocks in a row": _blocks(square=False),
+    "scales of square blocks": _blocks(square=True),
     "scales of rows": _scaled(E4M3, E4M3, BF16, rows=True),
     "scales of rows, a bias, fast": _scaled(E4M3, E4M3, BF16, rows=True, bias=BF16, fast=True),
 }

@@ -142,9 +142,9 @@ def clients(
 
 INTEGERS = {
     "m": 2, "n": 2, "k": 2, "lda": 2, "ldb": 2, "ldc": 2, "incx": 1, "incy": 1, "strideA": 4,
-    "strideB": 4, "strideC": 4, "batchCount": 2, "batchSize": 2, "nrhs": 2, "computeType": 68, "count": 8, "width": 4,
-    "height": 2, "pitch": 8, "dpitch": 8, "spitch": 8, "gridX": 1, "gridY": 1, "gridZ": 1,
-    "blockX": 64, "blockY": 1, "blockZ": 1, "blockSize": 64,
+    "strideB": 4, "strideC": 4, "batchCount": 2, "batchSize": 2, "nrhs": 2, "computeType": 68,
+    "count": 8, "width": 4, "height": 2, "pitch": 8, "dpitch": 8, "spitch": 8,
+    "gridX": 1, "gridY": 1, "gridZ": 1, "blockX": 64, "blockY": 1, "blockZ": 1, "blockSize": 64,
 }  # fmt: skip
 SQUARE = [0, 2, 2, 2, []]  # a layout: 32-bit floats, 2 x 2
 IMAGE, CHANNELS = [0, [2, 2, 1, 1], [2, 1, 1, 1]], [0, [1, 2, 1, 1], [2, 1, 1, 1]]

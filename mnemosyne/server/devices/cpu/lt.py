@@ -153,7 +153,7 @@ def _read_plan(desc: list[Any], layouts: Sequence[list[Any]]) -> _Plan:
 def _scales(known: dict[int, int], operand: torch.dtype) -> Scales | None:
     given = [known[number] for number in (17, 18, 19, 20, 21, 31, 32)]
     if operand in FP8:
-        return Scales.of(*given)
+        return Scales(*given)
     if any(given):
         raise CallError(NOT_SUPPORTED, f"scales for matrices of {operand}")
     return None

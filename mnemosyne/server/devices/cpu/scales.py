@@ -18,45 +18,70 @@ from mnemosyne.server.errors import NOT_SUPPORTED, CallError
 #: What C may be where D is of 8-bit floats.
 WIDER = (torch.float16, torch.bfloat16, torch.float32)
 
-_SCALAR, _OUTER_VECTOR = 0, 3  # cublasLtMatmulMatrixScale_t
+_BLOCK = 128
+
+
+def _one(memory: CpuMemory, pointer: int, rows: int, k: int) -> torch.Tensor:
+    return memory.view(pointer, torch.float32, (1, 1), (1, 1))
+
+
+def _of_rows(memory: CpuMemory, pointer: int, rows: int, k: int) -> torch.Tensor:
+    return memory.view(pointer, torch.float32, (rows, 1), (1, 1))
+
+
+def _of_row_blocks(memory: CpuMemory, pointer: int, rows: int, k: int) -> torch.Tensor:
+    """One for 128 elements of a row; those of one place in all rows lie side by side."""
+    scales = memory.view(pointer, torch.float32, (rows, -(-k // _BLOCK)), (1, rows))
+    return scales.repeat_interleave(_BLOCK, 1)[:, :k]
+
+
+def _of_squares(memory: CpuMemory, pointer: int, rows: int, k: int) -> torch.Tensor:
+    """One for 128 x 128 elements; those of 128 rows lie side by side, filled up to 16 bytes."""
+    across = -(-k // _BLOCK)
+    sizes, step = (-(-rows // _BLOCK), across), -(-across // 4) * 4
+    scales = memory.view(pointer, torch.float32, sizes, (step, 1))
+    return scales.repeat_interleave(_BLOCK, 0).repeat_interleave(_BLOCK, 1)[:rows, :k]
+
+
+#: By cublasLtMatmulMatrixScale_t: the scales of a matrix of ``rows`` rows of ``k`` elements each,
+#: over which a product adds up.
+_MODES = {0: _one, 3: _of_rows, 4: _of_row_blocks, 5: _of_squares}
 
 
 @dataclass(frozen=True, slots=True)
 class Scales:
-    """Device pointers, 0 for none. ``vectors``: A and B have one scale for each row and column."""
+    """Device pointers, 0 for none, and the modes of A and B."""
 
     a: int
     b: int
     c: int
     d: int
     amax: int
-    vectors: bool
+    mode_a: int
+    mode_b: int
 
-    @classmethod
-    def of(cls, a: int, b: int, c: int, d: int, amax: int, mode_a: int, mode_b: int) -> Scales:
+    def __post_init__(self) -> None:
         """Raises CallError for modes that are not offered here."""
-        if mode_a != mode_b or mode_a not in (_SCALAR, _OUTER_VECTOR):
-            raise CallError(NOT_SUPPORTED, f"8-bit floats with scales of modes {mode_a}, {mode_b}")
-        return cls(a, b, c, d, amax, mode_a == _OUTER_VECTOR)
+        for mode in (self.mode_a, self.mode_b):
+            if mode not in _MODES:
+                raise CallError(NOT_SUPPORTED, f"8-bit floats with scales of mode {mode}")
 
     def run(self, p: Product, epilogue: Epilogue, memory: CpuMemory, extra: Extra) -> None:
         """D = scale_d * epilogue(alpha * scale_a * A @ scale_b * B + beta * scale_c * C)."""
-        rows, columns = p.out.shape[-2:]
         wide = torch.empty(p.out.shape, dtype=torch.float32)
-        left = p.a.float() * _scale(memory, self.a, (rows, 1) if self.vectors else (1, 1))
-        right = p.b.float() * _scale(memory, self.b, (1, columns) if self.vectors else (1, 1))
-        addend = p.c.float() * _scale(memory, self.c, (1, 1)) if p.beta else wide
+        left = _scaled(memory, p.a, self.a, self.mode_a)
+        right = _scaled(memory, p.b.mT, self.b, self.mode_b).mT
+        addend = _scaled(memory, p.c, self.c) if p.beta else wide
         epilogue.run(replace(p, a=left, b=right, c=addend, out=wide), memory, extra)
         if self.amax:
             largest = wide.abs().amax().reshape(1)
             memory.view(self.amax, torch.float32, (1,), (1,)).copy_(largest)
-        p.out.copy_(_saturated(wide * _scale(memory, self.d, (1, 1)), p.out.dtype))
+        p.out.copy_(_saturated(_scaled(memory, wide, self.d), p.out.dtype))
 
 
-def _scale(memory: CpuMemory, pointer: int, shape: tuple[int, int]) -> torch.Tensor:
-    if pointer == 0:
-        return torch.ones(1, 1)
-    return memory.view(pointer, torch.float32, shape, (1, 1))
+def _scaled(memory: CpuMemory, matrix: torch.Tensor, pointer: int, mode: int = 0) -> torch.Tensor:
+    wide = matrix.float()
+    return wide * _MODES[mode](memory, pointer, *matrix.shape[-2:]) if pointer else wide
 
 
 def _saturated(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
