@@ -165,3 +165,39 @@ print(cuda.cublasLtMatmulAlgoInit(handle, 68, 0, 3, 3, 3, 3, 0, algorithm),
       cuda.cublasLtMatmulAlgoCheck(handle, desc, *[layout] * 4, None, result))
 """
     assert output(server, code) == ["0", "0", "0 5 4", "0 1 4", "0 4", "0 True", "15 7 7"]
+
+
+def test_every_routine_of_the_table_is_a_call_that_succeeds(server: Server) -> None:
+    """With memory of ones, matrices of 2 x 2, and arrays that name each matrix twice."""
+    code = """
+from mnemosyne.api import SPEC, Kind
+from mnemosyne.api.cublas_routines import VARIANTS
+from mnemosyne.api.spec import Way
+
+STEPS = {"incx": 1, "incy": 1, "lda": 2, "ldb": 2, "ldc": 2}
+CHOICES = {"side": 0, "uplo": 1, "trans": 0, "transa": 0, "transb": 0, "diag": 1}
+integers = {**STEPS, **CHOICES, **dict.fromkeys(("m", "n", "k", "nrhs"), 2),
+            "batchCount": 2, "batchSize": 2}
+failed = []
+for call in SPEC.calls:
+    if call.name not in VARIANTS:
+        continue
+    kind = "d" if VARIANTS[call.name][2] in "DZ" else "f"
+    memory = [put(struct.pack("<16" + kind, *[1] * 16)) for _ in range(3)]
+    values = []
+    for field in call.params[1:]:
+        if field.kind is Kind.INT and field.way is Way.IN:
+            values.append(integers[field.name])
+        elif field.name == "devIpiv":
+            values.append(put(struct.pack("<4i", 1, 2, 1, 2)))
+        elif field.kind is Kind.PTR:
+            place = memory[len(values) % 3]
+            values.append(pointers(place, place) if field.name.endswith("rray")
+                          and field.name != "devInfoArray" else place)
+        else:
+            values.append(struct.pack("<5" + kind, *[1] * 5))
+    if code := getattr(cuda, call.name)(handle, *values):
+        failed.append((call.name, code))
+print(len(VARIANTS), failed)
+"""
+    assert output(server, code) == ["144 []"]

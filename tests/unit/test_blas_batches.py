@@ -135,3 +135,7 @@ def test_arguments_that_the_library_complains_of_come_with_its_info(device: Devi
     out = Batch(device, [sample(2, 1)])
     bad = device.call("cublasSgetrsBatched", 1, 0, -1, 1, *out.args, 0, *out.args, 1)
     assert bad == (-1, 7)
+    wrong = device.put(torch.tensor([3, 1], dtype=torch.int32))
+    matrix = Batch(device, [sample(2, 2)])
+    bad = device.call("cublasSgetrsBatched", 1, 0, 2, 1, *matrix.args, wrong, *out.args, 1)
+    assert bad == (-1, 7)

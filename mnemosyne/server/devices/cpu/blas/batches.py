@@ -91,6 +91,8 @@ def _getrs(
         return None
     straight = torch.arange(1, n + 1, dtype=torch.int32).expand(count, n)
     order = _numbers(s, pivots, count, n) if pivots else straight
+    if ((order < 1) | (order > n)).any():
+        raise CallError(INVALID_VALUE, f"pivots that are no rows of a matrix of {n} rows")
     pairs = zip(_pointers(s, a, count), _pointers(s, b, count), order, strict=True)
     for factors, given, exchanged in pairs:
         matrix = Matrix(factors, t.element, lda).view(s.memory, n, n)
