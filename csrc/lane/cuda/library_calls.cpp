@@ -72,6 +72,7 @@ void CudaExecutor::run_result(const Call& c, void* handle, const BlasSettings& s
   if (to_reply && !a->wanted()) return;
   BlasPlaces at{true, to_reply ? a->prepare(size) : nullptr};
   if (to_reply && !at.result) return;
+  if (to_reply) memset(at.result, 0, size);  // what was in the slot is of another reply
   libraries()->cublasSetPointerMode_v2(handle, kDeviceMode);
   put_library(settings.stream_number, c.kName, a,
               [&](Stream) { return call(libraries()->calls, handle, c, &at); });
