@@ -67,7 +67,8 @@ def dot_ex(
     first, second, out, wide = types
     if first is None or first is not second or out is not first or wide is None:
         raise CallError(NOT_SUPPORTED, f"a dot product of types {x_type}, {y_type}, {result_type}")
-    if first.itemsize < 2 or wide.is_complex != first.is_complex:
+    a_number = first.is_complex or (first.is_floating_point and first.itemsize > 1)
+    if not a_number or wide.is_complex != first.is_complex:
         raise CallError(NOT_SUPPORTED, f"a dot product of {first} in type {execution}")
     n = max(n, 0)
     left, right = vector(s, x, first, n, incx).get(), vector(s, y, first, n, incy).get()
