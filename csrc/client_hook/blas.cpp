@@ -6,30 +6,6 @@ namespace {
 
 HandleState* find(cublasHandle_t handle) { return blas_handles().find(handle); }
 
-int dot(cublasHandle_t handle, int type, size_t size, int n, const void* x, int incx, const void* y,
-        int incy, void* result) {
-  Frame frame(Number::blas_dot, 8, Codes::kBlas);
-  frame.blas(handle);
-  frame.integer(type);
-  frame.integer(n);
-  frame.pointer(x);
-  frame.integer(incx);
-  frame.pointer(y);
-  frame.integer(incy);
-  HandleState* state = find(handle);
-  bool on_device = state && state->blas.pointer_mode != 0;
-  if (!result) return kBlasInvalidValue;
-  frame.pointer(on_device ? result : nullptr);
-  if (on_device) return frame.once();
-  Reply reply;
-  if (int code = frame.call(&reply)) return code;
-  size_t got;
-  const char* value = reply.values().bytes(&got);
-  if (!value || got != size) return kBlasInternalError;
-  memcpy(result, value, size);
-  return kBlasSuccess;
-}
-
 }  // namespace
 }  // namespace mnemosyne
 
@@ -100,14 +76,57 @@ MNEMOSYNE_API cublasStatus_t cublasSetSmCountTarget(cublasHandle_t handle, int c
   return kBlasSuccess;
 }
 
-enum DataType { kReal32 = 0, kReal64 = 1 };  // cudaDataType
+MNEMOSYNE_API cudaError_t cudaMemcpy2DAsync(void*, size_t, const void*, size_t, size_t, size_t, int,
+                                            cudaStream_t);
 
-MNEMOSYNE_API cublasStatus_t cublasSdot_v2(cublasHandle_t handle, int n, const float* x, int incx,
-                                           const float* y, int incy, float* result) {
-  return dot(handle, kReal32, sizeof *result, n, x, incx, y, incy, result);
+namespace mnemosyne {
+namespace {
+
+enum Direction { kToDevice = 1, kToHost = 2 };  // cudaMemcpyKind
+
+// `count` pieces of `width` bytes, one each `from_step` and `to_step` bytes.
+int copy_pieces(const void* from, size_t from_step, void* to, size_t to_step, size_t width,
+                size_t count, Direction way, cudaStream_t stream) {
+  if (cudaMemcpy2DAsync(to, to_step, from, from_step, width, count, way, stream)) {
+    return kBlasMappingError;
+  }
+  return kBlasSuccess;
 }
 
-MNEMOSYNE_API cublasStatus_t cublasDdot_v2(cublasHandle_t handle, int n, const double* x, int incx,
-                                           const double* y, int incy, double* result) {
-  return dot(handle, kReal64, sizeof *result, n, x, incx, y, incy, result);
+int copy_vector(int n, int size, const void* x, int incx, void* y, int incy, Direction way,
+                cudaStream_t stream) {
+  if (n < 0 || size <= 0 || incx <= 0 || incy <= 0) return kBlasInvalidValue;
+  size_t bytes = size;
+  return copy_pieces(x, incx * bytes, y, incy * bytes, bytes, n, way, stream);
+}
+
+int copy_matrix(int rows, int columns, int size, const void* a, int lda, void* b, int ldb,
+                Direction way, cudaStream_t stream) {
+  if (rows < 0 || columns < 0 || size <= 0 || lda <= 0 || ldb <= 0) return kBlasInvalidValue;
+  if (lda < rows || ldb < rows) return kBlasInvalidValue;
+  size_t bytes = size;
+  return copy_pieces(a, lda * bytes, b, ldb * bytes, rows * bytes, columns, way, stream);
+}
+
+}  // namespace
+}  // namespace mnemosyne
+
+MNEMOSYNE_API cublasStatus_t cublasSetVectorAsync(int n, int size, const void* x, int incx, void* y,
+                                                  int incy, cudaStream_t stream) {
+  return copy_vector(n, size, x, incx, y, incy, kToDevice, stream);
+}
+
+MNEMOSYNE_API cublasStatus_t cublasGetVectorAsync(int n, int size, const void* x, int incx, void* y,
+                                                  int incy, cudaStream_t stream) {
+  return copy_vector(n, size, x, incx, y, incy, kToHost, stream);
+}
+
+MNEMOSYNE_API cublasStatus_t cublasSetMatrixAsync(int rows, int columns, int size, const void* a,
+                                                  int lda, void* b, int ldb, cudaStream_t stream) {
+  return copy_matrix(rows, columns, size, a, lda, b, ldb, kToDevice, stream);
+}
+
+MNEMOSYNE_API cublasStatus_t cublasGetMatrixAsync(int rows, int columns, int size, const void* a,
+                                                  int lda, void* b, int ldb, cudaStream_t stream) {
+  return copy_matrix(rows, columns, size, a, lda, b, ldb, kToHost, stream);
 }

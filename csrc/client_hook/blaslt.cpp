@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "../common/blas_types.h"
 #include "frame.h"
 #include "structs.h"
 #include "tables.h"
@@ -29,10 +30,11 @@ struct Preference {
 };
 
 // cublasLt.h: attributes that are device pointers. Their values are not part of what an algorithm
-// depends on, only their presence and alignment are.
+// depends on, only their presence and alignment are. They are those of bias and auxiliary matrix,
+// the scales of A, B, C and D, AMAX_D, scale and amax of the auxiliary matrix, and the scales that
+// D is given.
+constexpr int kPointers[] = {8, 11, 17, 18, 19, 20, 21, 23, 24, 36};
 constexpr int kPointerMode = 2;  // CUBLASLT_MATMUL_DESC_POINTER_MODE
-constexpr int kBiasPointer = 8;  // CUBLASLT_MATMUL_DESC_BIAS_POINTER
-constexpr int kAuxPointer = 11;  // CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER
 
 int set(Attributes* attributes, int id, const void* value, size_t size) {
   if (!value) return kBlasInvalidValue;
@@ -80,7 +82,7 @@ std::string pack(const Preference& preference) {
 // The description with every device pointer replaced by its alignment.
 MatmulDesc content_of(const MatmulDesc& d) {
   MatmulDesc content = d;
-  for (int id : {kBiasPointer, kAuxPointer}) {
+  for (int id : kPointers) {
     auto found = content.attributes.find(id);
     if (found == content.attributes.end() || found->second.size() != 8) continue;
     uint64_t p;
@@ -91,22 +93,14 @@ MatmulDesc content_of(const MatmulDesc& d) {
   return content;
 }
 
-size_t scalar_size(int type) {
-  switch (type) {
-    case 0:
-    case 10:
-      return 4;  // CUDA_R_32F, CUDA_R_32I
-    case 1:
-    case 4:
-      return 8;  // CUDA_R_64F, CUDA_C_32F
-    case 5:
-      return 16;  // CUDA_C_64F
-    case 2:
-    case 14:
-      return 2;  // CUDA_R_16F, CUDA_R_16BF
-    default:
-      return 0;
+// What an algorithm is chosen for, as the messages list it.
+std::string content_of(const void* desc, const void* a, const void* b, const void* c,
+                       const void* d) {
+  std::string content = pack(content_of(*static_cast<const MatmulDesc*>(desc)));
+  for (const void* layout : {a, b, c, d}) {
+    content += pack(*static_cast<const MatrixLayout*>(layout));
   }
+  return content;
 }
 
 // cublasLt.h: cublasLtPointerMode_t.
@@ -137,7 +131,7 @@ const Places* places_of(const MatmulDesc& d) {
 void put_scalar(Frame* frame, Place place, int type, const void* p) {
   static constexpr char kZeros[16] = {};
   if (place == Place::kDevice) return frame->pointer(p);
-  size_t size = scalar_size(type);
+  size_t size = data_size(type);
   if (place == Place::kZero) p = kZeros;
   if (!p || !size) frame->refuse(kNotSupported);
   frame->bytes(p && size ? p : "", p ? size : 0);
@@ -176,6 +170,16 @@ int ask(const std::string& content, int requested,
   if (!read_results(&reply, results)) return kBlasInternalError;
   std::lock_guard<std::mutex> lock(tables_mutex());
   (*known)[{requested, content}] = *results;
+  return kBlasSuccess;
+}
+
+// Calls, and reads the bytes of an algorithm that come first in the reply.
+int call_for(Frame* frame, Reply* reply, void* algorithm) {
+  if (int code = frame->call(reply)) return code;
+  size_t size;
+  const char* bytes = reply->values().bytes(&size);
+  if (!bytes || size != sizeof(cublasLtMatmulAlgo_t)) return kBlasInternalError;
+  memcpy(algorithm, bytes, size);
   return kBlasSuccess;
 }
 
@@ -254,9 +258,7 @@ MNEMOSYNE_API cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     return kBlasInvalidValue;
   }
   *count = 0;
-  std::string content = pack(content_of(*static_cast<const MatmulDesc*>(desc)));
-  for (const void* layout : {a, b, c, d})
-    content += pack(*static_cast<const MatrixLayout*>(layout));
+  std::string content = content_of(desc, a, b, c, d);
   content += pack(*static_cast<const Preference*>(preference));
   std::vector<cublasLtMatmulHeuristicResult_t> known;
   if (int code = ask(content, requested, &known)) return code;
@@ -294,4 +296,59 @@ MNEMOSYNE_API cublasStatus_t cublasLtMatmul(void*, const void* desc, const void*
   frame.pointer(workspace);
   frame.unsigned_integer(workspace_bytes);
   return frame.once();
+}
+
+MNEMOSYNE_API cublasStatus_t cublasLtMatmulAlgoInit(void*, int compute_type, int scale_type,
+                                                    int a_type, int b_type, int c_type, int d_type,
+                                                    int id, void* algorithm) {
+  if (!algorithm) return kBlasInvalidValue;
+  Frame frame(Number::lt_algo_init, 7, Codes::kBlas);
+  for (int v : {compute_type, scale_type, a_type, b_type, c_type, d_type, id}) frame.integer(v);
+  Reply reply;
+  return call_for(&frame, &reply, algorithm);
+}
+
+MNEMOSYNE_API cublasStatus_t cublasLtMatmulAlgoCheck(void*, const void* desc, const void* a,
+                                                     const void* b, const void* c, const void* d,
+                                                     const void* algorithm, void* result) {
+  if (!desc || !a || !b || !c || !d || !algorithm || !result) return kBlasInvalidValue;
+  Frame frame(Number::lt_algo_check, 6, Codes::kBlas);
+  frame.packed(content_of(desc, a, b, c, d));
+  frame.bytes(algorithm, sizeof(cublasLtMatmulAlgo_t));
+  Reply reply;
+  if (int code = frame.call(&reply)) return code;
+  std::vector<cublasLtMatmulHeuristicResult_t> results;
+  if (!read_results(&reply, &results) || results.size() != 1) return kBlasInternalError;
+  memcpy(result, &results[0], sizeof results[0]);
+  return kBlasSuccess;
+}
+
+MNEMOSYNE_API cublasStatus_t cublasLtMatmulAlgoConfigSetAttribute(void* algorithm, int attribute,
+                                                                  const void* value, size_t size) {
+  if (!algorithm || !value) return kBlasInvalidValue;
+  Frame frame(Number::lt_algo_set, 3, Codes::kBlas);
+  frame.bytes(algorithm, sizeof(cublasLtMatmulAlgo_t));
+  frame.integer(attribute);
+  frame.bytes(value, size);
+  Reply reply;
+  return call_for(&frame, &reply, algorithm);
+}
+
+MNEMOSYNE_API cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const void* algorithm,
+                                                                  int attribute, void* value,
+                                                                  size_t size, size_t* written) {
+  if (!algorithm || (size ? !value : !written)) return kBlasInvalidValue;
+  Frame frame(Number::lt_algo_get, 3, Codes::kBlas);
+  frame.bytes(algorithm, sizeof(cublasLtMatmulAlgo_t));
+  frame.integer(attribute);
+  frame.unsigned_integer(size);
+  Reply reply;
+  if (int code = frame.call(&reply)) return code;
+  size_t got;
+  const char* bytes = reply.values().bytes(&got);
+  uint64_t whole = reply.values().integer();
+  if (!bytes || got > size || !reply.values().ok()) return kBlasInternalError;
+  if (got) memcpy(value, bytes, got);
+  if (written) *written = whole;
+  return kBlasSuccess;
 }

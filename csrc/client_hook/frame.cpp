@@ -121,10 +121,26 @@ void Frame::cudnn(cudnnHandle_t handle) {
 }
 
 void Frame::scalar(const void* p, size_t size) {
-  bool on_device = blas_ && blas_->blas.pointer_mode != 0;
-  if (on_device) return pointer(p);
+  if (scalars_on_device()) return pointer(p);
   if (!p) return refuse(kInvalidValue);
   packer_.bytes(p, size);
+}
+
+void Frame::result(void* p, size_t size) {
+  if (!p) refuse(kInvalidValue);
+  if (scalars_on_device()) return pointer(p);
+  comes_back(p, size);
+  pointer(nullptr);
+}
+
+void Frame::in_out(void* p, size_t size) {
+  scalar(p, size);
+  if (!scalars_on_device()) comes_back(p, size);
+}
+
+void Frame::info(int* p) {
+  if (!p) refuse(kInvalidValue);
+  info_ = p;
 }
 
 void Frame::bytes(const void* p, size_t size) { packer_.bytes(p, size); }
@@ -280,11 +296,31 @@ int Frame::end(Reply* reply) {
 }
 
 int Frame::once() {
-  if (capture() || succeeded().has(content_)) return post();
+  bool known = capture() || succeeded().has(content_);
+  if (known && place_count_ == 0) {
+    if (info_ && !refused_) *info_ = 0;  // these arguments are sound
+    return post();
+  }
   Reply reply;
   int code = call(&reply);
-  if (code == 0) succeeded().add(content_);
+  if (code == 0) code = take(&reply);
+  if (code == 0 && !known) succeeded().add(content_);
   return code;
+}
+
+// What comes back to host memory. With `info` comes the library's status.
+int Frame::take(Reply* reply) {
+  Unpacker& values = reply->values();
+  for (int i = 0; i < place_count_; ++i) {
+    size_t size;
+    const char* value = values.bytes(&size);
+    if (!value || size != places_[i].size) return code_of(kUnknown);
+    memcpy(places_[i].to, value, size);
+  }
+  if (!info_) return 0;
+  *info_ = static_cast<int>(values.integer());
+  int status = static_cast<int>(values.integer());
+  return values.ok() ? status : code_of(kUnknown);
 }
 
 }  // namespace mnemosyne

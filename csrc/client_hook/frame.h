@@ -42,6 +42,13 @@ class Frame {
   void blas(cublasHandle_t handle);         // sends the handle's settings first, if they changed
   void cudnn(cudnnHandle_t handle);         // and its stream: two fields
   void scalar(const void* p, size_t size);  // as the pointer mode of the BLAS handle says
+  // Where a scalar goes to, and one that is changed in place: as the pointer mode says. What comes
+  // back to host memory is there when once() returns, with success.
+  void result(void* p, size_t size);
+  void in_out(void* p, size_t size);
+  // Where once() puts what a library says of the arguments; always in host memory, not in the
+  // frame.
+  void info(int* p);
   void bytes(const void* p, size_t size);
   char* bytes_room(size_t size);
   void text(const char* s);
@@ -63,7 +70,8 @@ class Frame {
   int begin();
   int end(Reply* reply);
   bool begun() const { return slot_ != kNoReply; }
-  // Waits for the reply until this content has succeeded once; from then on posts.
+  // Waits for the reply until this content has succeeded once; from then on posts, unless something
+  // comes back to host memory.
   int once();
 
   // Why the program cannot be answered while a graph is captured, a cudaError_t; zero if it can.
@@ -84,6 +92,16 @@ class Frame {
   int undone(int cuda_error);
   void mix(uint64_t v) { content_ = (content_ ^ v) * 0x9e3779b97f4a7c15 ^ content_ >> 29; }
 
+  bool scalars_on_device() const { return blas_ && blas_->blas.pointer_mode != 0; }
+  void comes_back(void* p, size_t size) { places_[place_count_++] = {p, size}; }
+  int take(Reply* reply);
+
+  struct Place {
+    void* to;
+    size_t size;
+  };
+  static constexpr int kMostPlaces = 4;  // of the four outputs of a rotation
+
   Packer packer_;
   Codes codes_;
   int refused_ = 0;
@@ -93,6 +111,9 @@ class Frame {
   HandleState* stream_ = nullptr;
   HandleState* event_ = nullptr;
   HandleState* blas_ = nullptr;
+  Place places_[kMostPlaces];
+  int place_count_ = 0;
+  int* info_ = nullptr;
   Handles* created_in_ = nullptr;
   void* created_ = nullptr;
 };

@@ -51,6 +51,7 @@ enum BlasStatus : int {
   kBlasSuccess = 0,
   kBlasNotInitialized = 1,
   kBlasInvalidValue = 7,
+  kBlasMappingError = 11,
   kBlasInternalError = 14,
   kBlasNotSupported = 15,
 };

@@ -8,9 +8,10 @@
 
 namespace mnemosyne {
 
-// Bounds of nested arrays; see mnemosyne/protocol/frames.py.
+// Bounds of nested arrays and of scalars; see mnemosyne/protocol/frames.py.
 constexpr uint32_t kMaxList = 1024;
 constexpr int kMaxDepth = 64;
+constexpr uint32_t kMaxScalar = 40;  // bytes
 
 // Appends values to a buffer: on the stack until it outgrows it. Never throws.
 class Packer {

@@ -9,103 +9,925 @@ namespace mnemosyne {
 
 // The library's functions, by name.
 struct BlasFunctions {
+  int (*cublasCaxpy_v2)(const void*, int, const void*, const void*, int, const void*, int);
+  int (*cublasCcopy_v2)(const void*, int, const void*, int, const void*, int);
+  int (*cublasCdotc_v2)(const void*, int, const void*, int, const void*, int, const void*);
+  int (*cublasCdotu_v2)(const void*, int, const void*, int, const void*, int, const void*);
+  int (*cublasCgelsBatched)(const void*, int, int, int, int, const void*, int, const void*, int, const void*, const void*, int);
+  int (*cublasCgemmBatched)(const void*, int, int, int, int, int, const void*, const void*, int, const void*, int, const void*, const void*, int, int);
   int (*cublasCgemmStridedBatched)(const void*, int, int, int, int, int, const void*, const void*, int, long long, const void*, int, long long, const void*, const void*, int, long long, int);
   int (*cublasCgemm_v2)(const void*, int, int, int, int, int, const void*, const void*, int, const void*, int, const void*, const void*, int);
   int (*cublasCgemv_v2)(const void*, int, int, int, const void*, const void*, int, const void*, int, const void*, const void*, int);
+  int (*cublasCgeqrfBatched)(const void*, int, int, const void*, int, const void*, const void*, int);
+  int (*cublasCgerc_v2)(const void*, int, int, const void*, const void*, int, const void*, int, const void*, int);
+  int (*cublasCgeru_v2)(const void*, int, int, const void*, const void*, int, const void*, int, const void*, int);
+  int (*cublasCgetrfBatched)(const void*, int, const void*, int, const void*, const void*, int);
+  int (*cublasCgetrsBatched)(const void*, int, int, int, const void*, int, const void*, const void*, int, const void*, int);
+  int (*cublasChemm_v2)(const void*, int, int, int, int, const void*, const void*, int, const void*, int, const void*, const void*, int);
+  int (*cublasChemv_v2)(const void*, int, int, const void*, const void*, int, const void*, int, const void*, const void*, int);
+  int (*cublasCher2_v2)(const void*, int, int, const void*, const void*, int, const void*, int, const void*, int);
+  int (*cublasCher2k_v2)(const void*, int, int, int, int, const void*, const void*, int, const void*, int, const void*, const void*, int);
+  int (*cublasCher_v2)(const void*, int, int, const void*, const void*, int, const void*, int);
+  int (*cublasCherk_v2)(const void*, int, int, int, int, const void*, const void*, int, const void*, const void*, int);
+  int (*cublasCrot_v2)(const void*, int, const void*, int, const void*, int, const void*, const void*);
+  int (*cublasCrotg_v2)(const void*, const void*, const void*, const void*, const void*);
+  int (*cublasCscal_v2)(const void*, int, const void*, const void*, int);
+  int (*cublasCsrot_v2)(const void*, int, const void*, int, const void*, int, const void*, const void*);
+  int (*cublasCsscal_v2)(const void*, int, const void*, const void*, int);
+  int (*cublasCswap_v2)(const void*, int, const void*, int, const void*, int);
+  int (*cublasCsymm_v2)(const void*, int, int, int, int, const void*, const void*, int, const void*, int, const void*, const void*, int);
+  int (*cublasCsymv_v2)(const void*, int, int, const void*, const void*, int, const void*, int, const void*, const void*, int);
+  int (*cublasCsyr2_v2)(const void*, int, int, const void*, const void*, int, const void*, int, const void*, int);
+  int (*cublasCsyr2k_v2)(const void*, int, int, int, int, const void*, const void*, int, const void*, int, const void*, const void*, int);
+  int (*cublasCsyr_v2)(const void*, int, int, const void*, const void*, int, const void*, int);
+  int (*cublasCsyrk_v2)(const void*, int, int, int, int, const void*, const void*, int, const void*, const void*, int);
+  int (*cublasCtrmm_v2)(const void*, int, int, int, int, int, int, const void*, const void*, int, const void*, int, const void*, int);
+  int (*cublasCtrmv_v2)(const void*, int, int, int, int, const void*, int, const void*, int);
+  int (*cublasCtrsmBatched)(const void*, int, int, int, int, int, int, const void*, const void*, int, const void*, int, int);
+  int (*cublasCtrsm_v2)(const void*, int, int, int, int, int, int, const void*, const void*, int, const void*, int);
+  int (*cublasCtrsv_v2)(const void*, int, int, int, int, const void*, int, const void*, int);
+  int (*cublasDasum_v2)(const void*, int, const void*, int, const void*);
+  int (*cublasDaxpy_v2)(const void*, int, const void*, const void*, int, const void*, int);
+  int (*cublasDcopy_v2)(const void*, int, const void*, int, const void*, int);
+  int (*cublasDdot_v2)(const void*, int, const void*, int, const void*, int, const void*);
+  int (*cublasDgelsBatched)(const void*, int, int, int, int, const void*, int, const void*, int, const void*, const void*, int);
+  int (*cublasDgemmBatched)(const void*, int, int, int, int, int, const void*, const void*, int, const void*, int, const void*, const void*, int, int);
   int (*cublasDgemmStridedBatched)(const void*, int, int, int, int, int, const void*, const void*, int, long long, const void*, int, long long, const void*, const void*, int, long long, int);
   int (*cublasDgemm_v2)(const void*, int, int, int, int, int, const void*, const void*, int, const void*, int, const void*, const void*, int);
   int (*cublasDgemv_v2)(const void*, int, int, int, const void*, const void*, int, const void*, int, const void*, const void*, int);
+  int (*cublasDgeqrfBatched)(const void*, int, int, const void*, int, const void*, const void*, int);
+  int (*cublasDger_v2)(const void*, int, int, const void*, const void*, int, const void*, int, const void*, int);
+  int (*cublasDgetrfBatched)(const void*, int, const void*, int, const void*, const void*, int);
+  int (*cublasDgetrsBatched)(const void*, int, int, int, const void*, int, const void*, const void*, int, const void*, int);
+  int (*cublasDnrm2_v2)(const void*, int, const void*, int, const void*);
+  int (*cublasDotEx)(const void*, int, const void*, int, int, const void*, int, int, const void*, int, int);
+  int (*cublasDrot_v2)(const void*, int, const void*, int, const void*, int, const void*, const void*);
+  int (*cublasDrotg_v2)(const void*, const void*, const void*, const void*, const void*);
+  int (*cublasDrotm_v2)(const void*, int, const void*, int, const void*, int, const void*);
+  int (*cublasDrotmg_v2)(const void*, const void*, const void*, const void*, const void*, const void*);
+  int (*cublasDscal_v2)(const void*, int, const void*, const void*, int);
+  int (*cublasDswap_v2)(const void*, int, const void*, int, const void*, int);
+  int (*cublasDsymm_v2)(const void*, int, int, int, int, const void*, const void*, int, const void*, int, const void*, const void*, int);
+  int (*cublasDsymv_v2)(const void*, int, int, const void*, const void*, int, const void*, int, const void*, const void*, int);
+  int (*cublasDsyr2_v2)(const void*, int, int, const void*, const void*, int, const void*, int, const void*, int);
+  int (*cublasDsyr2k_v2)(const void*, int, int, int, int, const void*, const void*, int, const void*, int, const void*, const void*, int);
+  int (*cublasDsyr_v2)(const void*, int, int, const void*, const void*, int, const void*, int);
+  int (*cublasDsyrk_v2)(const void*, int, int, int, int, const void*, const void*, int, const void*, const void*, int);
+  int (*cublasDtrmm_v2)(const void*, int, int, int, int, int, int, const void*, const void*, int, const void*, int, const void*, int);
+  int (*cublasDtrmv_v2)(const void*, int, int, int, int, const void*, int, const void*, int);
+  int (*cublasDtrsmBatched)(const void*, int, int, int, int, int, int, const void*, const void*, int, const void*, int, int);
+  int (*cublasDtrsm_v2)(const void*, int, int, int, int, int, int, const void*, const void*, int, const void*, int);
+  int (*cublasDtrsv_v2)(const void*, int, int, int, int, const void*, int, const void*, int);
+  int (*cublasDzasum_v2)(const void*, int, const void*, int, const void*);
+  int (*cublasDznrm2_v2)(const void*, int, const void*, int, const void*);
   int (*cublasGemmEx)(const void*, int, int, int, int, int, const void*, const void*, int, int, const void*, int, int, const void*, const void*, int, int, int, int);
   int (*cublasGemmStridedBatchedEx)(const void*, int, int, int, int, int, const void*, const void*, int, int, long long, const void*, int, int, long long, const void*, const void*, int, int, long long, int, int, int);
+  int (*cublasIcamax_v2)(const void*, int, const void*, int, const void*);
+  int (*cublasIcamin_v2)(const void*, int, const void*, int, const void*);
+  int (*cublasIdamax_v2)(const void*, int, const void*, int, const void*);
+  int (*cublasIdamin_v2)(const void*, int, const void*, int, const void*);
+  int (*cublasIsamax_v2)(const void*, int, const void*, int, const void*);
+  int (*cublasIsamin_v2)(const void*, int, const void*, int, const void*);
+  int (*cublasIzamax_v2)(const void*, int, const void*, int, const void*);
+  int (*cublasIzamin_v2)(const void*, int, const void*, int, const void*);
+  int (*cublasSasum_v2)(const void*, int, const void*, int, const void*);
+  int (*cublasSaxpy_v2)(const void*, int, const void*, const void*, int, const void*, int);
+  int (*cublasScasum_v2)(const void*, int, const void*, int, const void*);
+  int (*cublasScnrm2_v2)(const void*, int, const void*, int, const void*);
+  int (*cublasScopy_v2)(const void*, int, const void*, int, const void*, int);
+  int (*cublasSdot_v2)(const void*, int, const void*, int, const void*, int, const void*);
+  int (*cublasSgelsBatched)(const void*, int, int, int, int, const void*, int, const void*, int, const void*, const void*, int);
+  int (*cublasSgemmBatched)(const void*, int, int, int, int, int, const void*, const void*, int, const void*, int, const void*, const void*, int, int);
   int (*cublasSgemmEx)(const void*, int, int, int, int, int, const void*, const void*, int, int, const void*, int, int, const void*, const void*, int, int);
   int (*cublasSgemmStridedBatched)(const void*, int, int, int, int, int, const void*, const void*, int, long long, const void*, int, long long, const void*, const void*, int, long long, int);
   int (*cublasSgemm_v2)(const void*, int, int, int, int, int, const void*, const void*, int, const void*, int, const void*, const void*, int);
   int (*cublasSgemv_v2)(const void*, int, int, int, const void*, const void*, int, const void*, int, const void*, const void*, int);
+  int (*cublasSgeqrfBatched)(const void*, int, int, const void*, int, const void*, const void*, int);
+  int (*cublasSger_v2)(const void*, int, int, const void*, const void*, int, const void*, int, const void*, int);
+  int (*cublasSgetrfBatched)(const void*, int, const void*, int, const void*, const void*, int);
+  int (*cublasSgetrsBatched)(const void*, int, int, int, const void*, int, const void*, const void*, int, const void*, int);
+  int (*cublasSnrm2_v2)(const void*, int, const void*, int, const void*);
+  int (*cublasSrot_v2)(const void*, int, const void*, int, const void*, int, const void*, const void*);
+  int (*cublasSrotg_v2)(const void*, const void*, const void*, const void*, const void*);
+  int (*cublasSrotm_v2)(const void*, int, const void*, int, const void*, int, const void*);
+  int (*cublasSrotmg_v2)(const void*, const void*, const void*, const void*, const void*, const void*);
+  int (*cublasSscal_v2)(const void*, int, const void*, const void*, int);
+  int (*cublasSswap_v2)(const void*, int, const void*, int, const void*, int);
+  int (*cublasSsymm_v2)(const void*, int, int, int, int, const void*, const void*, int, const void*, int, const void*, const void*, int);
+  int (*cublasSsymv_v2)(const void*, int, int, const void*, const void*, int, const void*, int, const void*, const void*, int);
+  int (*cublasSsyr2_v2)(const void*, int, int, const void*, const void*, int, const void*, int, const void*, int);
+  int (*cublasSsyr2k_v2)(const void*, int, int, int, int, const void*, const void*, int, const void*, int, const void*, const void*, int);
+  int (*cublasSsyr_v2)(const void*, int, int, const void*, const void*, int, const void*, int);
+  int (*cublasSsyrk_v2)(const void*, int, int, int, int, const void*, const void*, int, const void*, const void*, int);
+  int (*cublasStrmm_v2)(const void*, int, int, int, int, int, int, const void*, const void*, int, const void*, int, const void*, int);
+  int (*cublasStrmv_v2)(const void*, int, int, int, int, const void*, int, const void*, int);
+  int (*cublasStrsmBatched)(const void*, int, int, int, int, int, int, const void*, const void*, int, const void*, int, int);
+  int (*cublasStrsm_v2)(const void*, int, int, int, int, int, int, const void*, const void*, int, const void*, int);
+  int (*cublasStrsv_v2)(const void*, int, int, int, int, const void*, int, const void*, int);
+  int (*cublasZaxpy_v2)(const void*, int, const void*, const void*, int, const void*, int);
+  int (*cublasZcopy_v2)(const void*, int, const void*, int, const void*, int);
+  int (*cublasZdotc_v2)(const void*, int, const void*, int, const void*, int, const void*);
+  int (*cublasZdotu_v2)(const void*, int, const void*, int, const void*, int, const void*);
+  int (*cublasZdrot_v2)(const void*, int, const void*, int, const void*, int, const void*, const void*);
+  int (*cublasZdscal_v2)(const void*, int, const void*, const void*, int);
+  int (*cublasZgelsBatched)(const void*, int, int, int, int, const void*, int, const void*, int, const void*, const void*, int);
+  int (*cublasZgemmBatched)(const void*, int, int, int, int, int, const void*, const void*, int, const void*, int, const void*, const void*, int, int);
   int (*cublasZgemmStridedBatched)(const void*, int, int, int, int, int, const void*, const void*, int, long long, const void*, int, long long, const void*, const void*, int, long long, int);
   int (*cublasZgemm_v2)(const void*, int, int, int, int, int, const void*, const void*, int, const void*, int, const void*, const void*, int);
   int (*cublasZgemv_v2)(const void*, int, int, int, const void*, const void*, int, const void*, int, const void*, const void*, int);
+  int (*cublasZgeqrfBatched)(const void*, int, int, const void*, int, const void*, const void*, int);
+  int (*cublasZgerc_v2)(const void*, int, int, const void*, const void*, int, const void*, int, const void*, int);
+  int (*cublasZgeru_v2)(const void*, int, int, const void*, const void*, int, const void*, int, const void*, int);
+  int (*cublasZgetrfBatched)(const void*, int, const void*, int, const void*, const void*, int);
+  int (*cublasZgetrsBatched)(const void*, int, int, int, const void*, int, const void*, const void*, int, const void*, int);
+  int (*cublasZhemm_v2)(const void*, int, int, int, int, const void*, const void*, int, const void*, int, const void*, const void*, int);
+  int (*cublasZhemv_v2)(const void*, int, int, const void*, const void*, int, const void*, int, const void*, const void*, int);
+  int (*cublasZher2_v2)(const void*, int, int, const void*, const void*, int, const void*, int, const void*, int);
+  int (*cublasZher2k_v2)(const void*, int, int, int, int, const void*, const void*, int, const void*, int, const void*, const void*, int);
+  int (*cublasZher_v2)(const void*, int, int, const void*, const void*, int, const void*, int);
+  int (*cublasZherk_v2)(const void*, int, int, int, int, const void*, const void*, int, const void*, const void*, int);
+  int (*cublasZrot_v2)(const void*, int, const void*, int, const void*, int, const void*, const void*);
+  int (*cublasZrotg_v2)(const void*, const void*, const void*, const void*, const void*);
+  int (*cublasZscal_v2)(const void*, int, const void*, const void*, int);
+  int (*cublasZswap_v2)(const void*, int, const void*, int, const void*, int);
+  int (*cublasZsymm_v2)(const void*, int, int, int, int, const void*, const void*, int, const void*, int, const void*, const void*, int);
+  int (*cublasZsymv_v2)(const void*, int, int, const void*, const void*, int, const void*, int, const void*, const void*, int);
+  int (*cublasZsyr2_v2)(const void*, int, int, const void*, const void*, int, const void*, int, const void*, int);
+  int (*cublasZsyr2k_v2)(const void*, int, int, int, int, const void*, const void*, int, const void*, int, const void*, const void*, int);
+  int (*cublasZsyr_v2)(const void*, int, int, const void*, const void*, int, const void*, int);
+  int (*cublasZsyrk_v2)(const void*, int, int, int, int, const void*, const void*, int, const void*, const void*, int);
+  int (*cublasZtrmm_v2)(const void*, int, int, int, int, int, int, const void*, const void*, int, const void*, int, const void*, int);
+  int (*cublasZtrmv_v2)(const void*, int, int, int, int, const void*, int, const void*, int);
+  int (*cublasZtrsmBatched)(const void*, int, int, int, int, int, int, const void*, const void*, int, const void*, int, int);
+  int (*cublasZtrsm_v2)(const void*, int, int, int, int, int, int, const void*, const void*, int, const void*, int);
+  int (*cublasZtrsv_v2)(const void*, int, int, int, int, const void*, int, const void*, int);
 
   bool load(void* library) {
     bool all = true;
+    all &= find(library, "cublasCaxpy_v2", &cublasCaxpy_v2);
+    all &= find(library, "cublasCcopy_v2", &cublasCcopy_v2);
+    all &= find(library, "cublasCdotc_v2", &cublasCdotc_v2);
+    all &= find(library, "cublasCdotu_v2", &cublasCdotu_v2);
+    all &= find(library, "cublasCgelsBatched", &cublasCgelsBatched);
+    all &= find(library, "cublasCgemmBatched", &cublasCgemmBatched);
     all &= find(library, "cublasCgemmStridedBatched", &cublasCgemmStridedBatched);
     all &= find(library, "cublasCgemm_v2", &cublasCgemm_v2);
     all &= find(library, "cublasCgemv_v2", &cublasCgemv_v2);
+    all &= find(library, "cublasCgeqrfBatched", &cublasCgeqrfBatched);
+    all &= find(library, "cublasCgerc_v2", &cublasCgerc_v2);
+    all &= find(library, "cublasCgeru_v2", &cublasCgeru_v2);
+    all &= find(library, "cublasCgetrfBatched", &cublasCgetrfBatched);
+    all &= find(library, "cublasCgetrsBatched", &cublasCgetrsBatched);
+    all &= find(library, "cublasChemm_v2", &cublasChemm_v2);
+    all &= find(library, "cublasChemv_v2", &cublasChemv_v2);
+    all &= find(library, "cublasCher2_v2", &cublasCher2_v2);
+    all &= find(library, "cublasCher2k_v2", &cublasCher2k_v2);
+    all &= find(library, "cublasCher_v2", &cublasCher_v2);
+    all &= find(library, "cublasCherk_v2", &cublasCherk_v2);
+    all &= find(library, "cublasCrot_v2", &cublasCrot_v2);
+    all &= find(library, "cublasCrotg_v2", &cublasCrotg_v2);
+    all &= find(library, "cublasCscal_v2", &cublasCscal_v2);
+    all &= find(library, "cublasCsrot_v2", &cublasCsrot_v2);
+    all &= find(library, "cublasCsscal_v2", &cublasCsscal_v2);
+    all &= find(library, "cublasCswap_v2", &cublasCswap_v2);
+    all &= find(library, "cublasCsymm_v2", &cublasCsymm_v2);
+    all &= find(library, "cublasCsymv_v2", &cublasCsymv_v2);
+    all &= find(library, "cublasCsyr2_v2", &cublasCsyr2_v2);
+    all &= find(library, "cublasCsyr2k_v2", &cublasCsyr2k_v2);
+    all &= find(library, "cublasCsyr_v2", &cublasCsyr_v2);
+    all &= find(library, "cublasCsyrk_v2", &cublasCsyrk_v2);
+    all &= find(library, "cublasCtrmm_v2", &cublasCtrmm_v2);
+    all &= find(library, "cublasCtrmv_v2", &cublasCtrmv_v2);
+    all &= find(library, "cublasCtrsmBatched", &cublasCtrsmBatched);
+    all &= find(library, "cublasCtrsm_v2", &cublasCtrsm_v2);
+    all &= find(library, "cublasCtrsv_v2", &cublasCtrsv_v2);
+    all &= find(library, "cublasDasum_v2", &cublasDasum_v2);
+    all &= find(library, "cublasDaxpy_v2", &cublasDaxpy_v2);
+    all &= find(library, "cublasDcopy_v2", &cublasDcopy_v2);
+    all &= find(library, "cublasDdot_v2", &cublasDdot_v2);
+    all &= find(library, "cublasDgelsBatched", &cublasDgelsBatched);
+    all &= find(library, "cublasDgemmBatched", &cublasDgemmBatched);
     all &= find(library, "cublasDgemmStridedBatched", &cublasDgemmStridedBatched);
     all &= find(library, "cublasDgemm_v2", &cublasDgemm_v2);
     all &= find(library, "cublasDgemv_v2", &cublasDgemv_v2);
+    all &= find(library, "cublasDgeqrfBatched", &cublasDgeqrfBatched);
+    all &= find(library, "cublasDger_v2", &cublasDger_v2);
+    all &= find(library, "cublasDgetrfBatched", &cublasDgetrfBatched);
+    all &= find(library, "cublasDgetrsBatched", &cublasDgetrsBatched);
+    all &= find(library, "cublasDnrm2_v2", &cublasDnrm2_v2);
+    all &= find(library, "cublasDotEx", &cublasDotEx);
+    all &= find(library, "cublasDrot_v2", &cublasDrot_v2);
+    all &= find(library, "cublasDrotg_v2", &cublasDrotg_v2);
+    all &= find(library, "cublasDrotm_v2", &cublasDrotm_v2);
+    all &= find(library, "cublasDrotmg_v2", &cublasDrotmg_v2);
+    all &= find(library, "cublasDscal_v2", &cublasDscal_v2);
+    all &= find(library, "cublasDswap_v2", &cublasDswap_v2);
+    all &= find(library, "cublasDsymm_v2", &cublasDsymm_v2);
+    all &= find(library, "cublasDsymv_v2", &cublasDsymv_v2);
+    all &= find(library, "cublasDsyr2_v2", &cublasDsyr2_v2);
+    all &= find(library, "cublasDsyr2k_v2", &cublasDsyr2k_v2);
+    all &= find(library, "cublasDsyr_v2", &cublasDsyr_v2);
+    all &= find(library, "cublasDsyrk_v2", &cublasDsyrk_v2);
+    all &= find(library, "cublasDtrmm_v2", &cublasDtrmm_v2);
+    all &= find(library, "cublasDtrmv_v2", &cublasDtrmv_v2);
+    all &= find(library, "cublasDtrsmBatched", &cublasDtrsmBatched);
+    all &= find(library, "cublasDtrsm_v2", &cublasDtrsm_v2);
+    all &= find(library, "cublasDtrsv_v2", &cublasDtrsv_v2);
+    all &= find(library, "cublasDzasum_v2", &cublasDzasum_v2);
+    all &= find(library, "cublasDznrm2_v2", &cublasDznrm2_v2);
     all &= find(library, "cublasGemmEx", &cublasGemmEx);
     all &= find(library, "cublasGemmStridedBatchedEx", &cublasGemmStridedBatchedEx);
+    all &= find(library, "cublasIcamax_v2", &cublasIcamax_v2);
+    all &= find(library, "cublasIcamin_v2", &cublasIcamin_v2);
+    all &= find(library, "cublasIdamax_v2", &cublasIdamax_v2);
+    all &= find(library, "cublasIdamin_v2", &cublasIdamin_v2);
+    all &= find(library, "cublasIsamax_v2", &cublasIsamax_v2);
+    all &= find(library, "cublasIsamin_v2", &cublasIsamin_v2);
+    all &= find(library, "cublasIzamax_v2", &cublasIzamax_v2);
+    all &= find(library, "cublasIzamin_v2", &cublasIzamin_v2);
+    all &= find(library, "cublasSasum_v2", &cublasSasum_v2);
+    all &= find(library, "cublasSaxpy_v2", &cublasSaxpy_v2);
+    all &= find(library, "cublasScasum_v2", &cublasScasum_v2);
+    all &= find(library, "cublasScnrm2_v2", &cublasScnrm2_v2);
+    all &= find(library, "cublasScopy_v2", &cublasScopy_v2);
+    all &= find(library, "cublasSdot_v2", &cublasSdot_v2);
+    all &= find(library, "cublasSgelsBatched", &cublasSgelsBatched);
+    all &= find(library, "cublasSgemmBatched", &cublasSgemmBatched);
     all &= find(library, "cublasSgemmEx", &cublasSgemmEx);
     all &= find(library, "cublasSgemmStridedBatched", &cublasSgemmStridedBatched);
     all &= find(library, "cublasSgemm_v2", &cublasSgemm_v2);
     all &= find(library, "cublasSgemv_v2", &cublasSgemv_v2);
+    all &= find(library, "cublasSgeqrfBatched", &cublasSgeqrfBatched);
+    all &= find(library, "cublasSger_v2", &cublasSger_v2);
+    all &= find(library, "cublasSgetrfBatched", &cublasSgetrfBatched);
+    all &= find(library, "cublasSgetrsBatched", &cublasSgetrsBatched);
+    all &= find(library, "cublasSnrm2_v2", &cublasSnrm2_v2);
+    all &= find(library, "cublasSrot_v2", &cublasSrot_v2);
+    all &= find(library, "cublasSrotg_v2", &cublasSrotg_v2);
+    all &= find(library, "cublasSrotm_v2", &cublasSrotm_v2);
+    all &= find(library, "cublasSrotmg_v2", &cublasSrotmg_v2);
+    all &= find(library, "cublasSscal_v2", &cublasSscal_v2);
+    all &= find(library, "cublasSswap_v2", &cublasSswap_v2);
+    all &= find(library, "cublasSsymm_v2", &cublasSsymm_v2);
+    all &= find(library, "cublasSsymv_v2", &cublasSsymv_v2);
+    all &= find(library, "cublasSsyr2_v2", &cublasSsyr2_v2);
+    all &= find(library, "cublasSsyr2k_v2", &cublasSsyr2k_v2);
+    all &= find(library, "cublasSsyr_v2", &cublasSsyr_v2);
+    all &= find(library, "cublasSsyrk_v2", &cublasSsyrk_v2);
+    all &= find(library, "cublasStrmm_v2", &cublasStrmm_v2);
+    all &= find(library, "cublasStrmv_v2", &cublasStrmv_v2);
+    all &= find(library, "cublasStrsmBatched", &cublasStrsmBatched);
+    all &= find(library, "cublasStrsm_v2", &cublasStrsm_v2);
+    all &= find(library, "cublasStrsv_v2", &cublasStrsv_v2);
+    all &= find(library, "cublasZaxpy_v2", &cublasZaxpy_v2);
+    all &= find(library, "cublasZcopy_v2", &cublasZcopy_v2);
+    all &= find(library, "cublasZdotc_v2", &cublasZdotc_v2);
+    all &= find(library, "cublasZdotu_v2", &cublasZdotu_v2);
+    all &= find(library, "cublasZdrot_v2", &cublasZdrot_v2);
+    all &= find(library, "cublasZdscal_v2", &cublasZdscal_v2);
+    all &= find(library, "cublasZgelsBatched", &cublasZgelsBatched);
+    all &= find(library, "cublasZgemmBatched", &cublasZgemmBatched);
     all &= find(library, "cublasZgemmStridedBatched", &cublasZgemmStridedBatched);
     all &= find(library, "cublasZgemm_v2", &cublasZgemm_v2);
     all &= find(library, "cublasZgemv_v2", &cublasZgemv_v2);
+    all &= find(library, "cublasZgeqrfBatched", &cublasZgeqrfBatched);
+    all &= find(library, "cublasZgerc_v2", &cublasZgerc_v2);
+    all &= find(library, "cublasZgeru_v2", &cublasZgeru_v2);
+    all &= find(library, "cublasZgetrfBatched", &cublasZgetrfBatched);
+    all &= find(library, "cublasZgetrsBatched", &cublasZgetrsBatched);
+    all &= find(library, "cublasZhemm_v2", &cublasZhemm_v2);
+    all &= find(library, "cublasZhemv_v2", &cublasZhemv_v2);
+    all &= find(library, "cublasZher2_v2", &cublasZher2_v2);
+    all &= find(library, "cublasZher2k_v2", &cublasZher2k_v2);
+    all &= find(library, "cublasZher_v2", &cublasZher_v2);
+    all &= find(library, "cublasZherk_v2", &cublasZherk_v2);
+    all &= find(library, "cublasZrot_v2", &cublasZrot_v2);
+    all &= find(library, "cublasZrotg_v2", &cublasZrotg_v2);
+    all &= find(library, "cublasZscal_v2", &cublasZscal_v2);
+    all &= find(library, "cublasZswap_v2", &cublasZswap_v2);
+    all &= find(library, "cublasZsymm_v2", &cublasZsymm_v2);
+    all &= find(library, "cublasZsymv_v2", &cublasZsymv_v2);
+    all &= find(library, "cublasZsyr2_v2", &cublasZsyr2_v2);
+    all &= find(library, "cublasZsyr2k_v2", &cublasZsyr2k_v2);
+    all &= find(library, "cublasZsyr_v2", &cublasZsyr_v2);
+    all &= find(library, "cublasZsyrk_v2", &cublasZsyrk_v2);
+    all &= find(library, "cublasZtrmm_v2", &cublasZtrmm_v2);
+    all &= find(library, "cublasZtrmv_v2", &cublasZtrmv_v2);
+    all &= find(library, "cublasZtrsmBatched", &cublasZtrsmBatched);
+    all &= find(library, "cublasZtrsm_v2", &cublasZtrsm_v2);
+    all &= find(library, "cublasZtrsv_v2", &cublasZtrsv_v2);
     return all;
   }
 };
 
-// Calls the library with what a message says. `on_device`: scalars are device memory.
+// Calls the library with what a message says.
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasCaxpy_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasCaxpy_v2(handle, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.y), c.incy);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasCcopy_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasCcopy_v2(handle, c.n, reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.y), c.incy);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasCdotc_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasCdotc_v2(handle, c.n, reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.y), c.incy, at->result ? at->result : reinterpret_cast<void*>(c.result));
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasCdotu_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasCdotu_v2(handle, c.n, reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.y), c.incy, at->result ? at->result : reinterpret_cast<void*>(c.result));
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasCgelsBatched& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasCgelsBatched(handle, c.trans, c.m, c.n, c.nrhs, reinterpret_cast<const void*>(c.Aarray), c.lda, reinterpret_cast<const void*>(c.Carray), c.ldc, &at->info, reinterpret_cast<const void*>(c.devInfoArray), c.batchSize);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasCgemmBatched& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasCgemmBatched(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.Aarray), c.lda, reinterpret_cast<const void*>(c.Barray), c.ldb, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.Carray), c.ldc, c.batchCount);
+}
 inline int call(const BlasFunctions& f, void* handle, const calls::cublasCgemmStridedBatched& c,
-                bool on_device) {
-  return f.cublasCgemmStridedBatched(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(on_device), reinterpret_cast<const void*>(c.A), c.lda, c.strideA, reinterpret_cast<const void*>(c.B), c.ldb, c.strideB, c.beta.pointer(on_device), reinterpret_cast<const void*>(c.C), c.ldc, c.strideC, c.batchCount);
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasCgemmStridedBatched(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, c.strideA, reinterpret_cast<const void*>(c.B), c.ldb, c.strideB, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.C), c.ldc, c.strideC, c.batchCount);
 }
 inline int call(const BlasFunctions& f, void* handle, const calls::cublasCgemm_v2& c,
-                bool on_device) {
-  return f.cublasCgemm_v2(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.B), c.ldb, c.beta.pointer(on_device), reinterpret_cast<const void*>(c.C), c.ldc);
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasCgemm_v2(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.B), c.ldb, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.C), c.ldc);
 }
 inline int call(const BlasFunctions& f, void* handle, const calls::cublasCgemv_v2& c,
-                bool on_device) {
-  return f.cublasCgemv_v2(handle, c.trans, c.m, c.n, c.alpha.pointer(on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.x), c.incx, c.beta.pointer(on_device), reinterpret_cast<const void*>(c.y), c.incy);
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasCgemv_v2(handle, c.trans, c.m, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.x), c.incx, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.y), c.incy);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasCgeqrfBatched& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasCgeqrfBatched(handle, c.m, c.n, reinterpret_cast<const void*>(c.Aarray), c.lda, reinterpret_cast<const void*>(c.TauArray), &at->info, c.batchSize);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasCgerc_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasCgerc_v2(handle, c.m, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.y), c.incy, reinterpret_cast<const void*>(c.A), c.lda);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasCgeru_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasCgeru_v2(handle, c.m, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.y), c.incy, reinterpret_cast<const void*>(c.A), c.lda);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasCgetrfBatched& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasCgetrfBatched(handle, c.n, reinterpret_cast<const void*>(c.Aarray), c.lda, reinterpret_cast<const void*>(c.P), reinterpret_cast<const void*>(c.info), c.batchSize);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasCgetrsBatched& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasCgetrsBatched(handle, c.trans, c.n, c.nrhs, reinterpret_cast<const void*>(c.Aarray), c.lda, reinterpret_cast<const void*>(c.devIpiv), reinterpret_cast<const void*>(c.Barray), c.ldb, &at->info, c.batchSize);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasChemm_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasChemm_v2(handle, c.side, c.uplo, c.m, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.B), c.ldb, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.C), c.ldc);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasChemv_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasChemv_v2(handle, c.uplo, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.x), c.incx, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.y), c.incy);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasCher2_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasCher2_v2(handle, c.uplo, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.y), c.incy, reinterpret_cast<const void*>(c.A), c.lda);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasCher2k_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasCher2k_v2(handle, c.uplo, c.trans, c.n, c.k, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.B), c.ldb, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.C), c.ldc);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasCher_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasCher_v2(handle, c.uplo, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.A), c.lda);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasCherk_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasCherk_v2(handle, c.uplo, c.trans, c.n, c.k, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.C), c.ldc);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasCrot_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasCrot_v2(handle, c.n, reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.y), c.incy, c.c.pointer(at->on_device), c.s.pointer(at->on_device));
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasCrotg_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasCrotg_v2(handle, c.a.pointer(at->on_device), c.b.pointer(at->on_device), c.c.pointer(at->on_device), c.s.pointer(at->on_device));
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasCscal_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasCscal_v2(handle, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.x), c.incx);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasCsrot_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasCsrot_v2(handle, c.n, reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.y), c.incy, c.c.pointer(at->on_device), c.s.pointer(at->on_device));
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasCsscal_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasCsscal_v2(handle, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.x), c.incx);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasCswap_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasCswap_v2(handle, c.n, reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.y), c.incy);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasCsymm_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasCsymm_v2(handle, c.side, c.uplo, c.m, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.B), c.ldb, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.C), c.ldc);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasCsymv_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasCsymv_v2(handle, c.uplo, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.x), c.incx, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.y), c.incy);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasCsyr2_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasCsyr2_v2(handle, c.uplo, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.y), c.incy, reinterpret_cast<const void*>(c.A), c.lda);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasCsyr2k_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasCsyr2k_v2(handle, c.uplo, c.trans, c.n, c.k, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.B), c.ldb, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.C), c.ldc);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasCsyr_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasCsyr_v2(handle, c.uplo, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.A), c.lda);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasCsyrk_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasCsyrk_v2(handle, c.uplo, c.trans, c.n, c.k, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.C), c.ldc);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasCtrmm_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasCtrmm_v2(handle, c.side, c.uplo, c.trans, c.diag, c.m, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.B), c.ldb, reinterpret_cast<const void*>(c.C), c.ldc);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasCtrmv_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasCtrmv_v2(handle, c.uplo, c.trans, c.diag, c.n, reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.x), c.incx);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasCtrsmBatched& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasCtrsmBatched(handle, c.side, c.uplo, c.trans, c.diag, c.m, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.Aarray), c.lda, reinterpret_cast<const void*>(c.Barray), c.ldb, c.batchCount);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasCtrsm_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasCtrsm_v2(handle, c.side, c.uplo, c.trans, c.diag, c.m, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.B), c.ldb);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasCtrsv_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasCtrsv_v2(handle, c.uplo, c.trans, c.diag, c.n, reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.x), c.incx);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasDasum_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasDasum_v2(handle, c.n, reinterpret_cast<const void*>(c.x), c.incx, at->result ? at->result : reinterpret_cast<void*>(c.result));
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasDaxpy_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasDaxpy_v2(handle, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.y), c.incy);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasDcopy_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasDcopy_v2(handle, c.n, reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.y), c.incy);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasDdot_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasDdot_v2(handle, c.n, reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.y), c.incy, at->result ? at->result : reinterpret_cast<void*>(c.result));
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasDgelsBatched& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasDgelsBatched(handle, c.trans, c.m, c.n, c.nrhs, reinterpret_cast<const void*>(c.Aarray), c.lda, reinterpret_cast<const void*>(c.Carray), c.ldc, &at->info, reinterpret_cast<const void*>(c.devInfoArray), c.batchSize);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasDgemmBatched& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasDgemmBatched(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.Aarray), c.lda, reinterpret_cast<const void*>(c.Barray), c.ldb, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.Carray), c.ldc, c.batchCount);
 }
 inline int call(const BlasFunctions& f, void* handle, const calls::cublasDgemmStridedBatched& c,
-                bool on_device) {
-  return f.cublasDgemmStridedBatched(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(on_device), reinterpret_cast<const void*>(c.A), c.lda, c.strideA, reinterpret_cast<const void*>(c.B), c.ldb, c.strideB, c.beta.pointer(on_device), reinterpret_cast<const void*>(c.C), c.ldc, c.strideC, c.batchCount);
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasDgemmStridedBatched(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, c.strideA, reinterpret_cast<const void*>(c.B), c.ldb, c.strideB, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.C), c.ldc, c.strideC, c.batchCount);
 }
 inline int call(const BlasFunctions& f, void* handle, const calls::cublasDgemm_v2& c,
-                bool on_device) {
-  return f.cublasDgemm_v2(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.B), c.ldb, c.beta.pointer(on_device), reinterpret_cast<const void*>(c.C), c.ldc);
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasDgemm_v2(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.B), c.ldb, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.C), c.ldc);
 }
 inline int call(const BlasFunctions& f, void* handle, const calls::cublasDgemv_v2& c,
-                bool on_device) {
-  return f.cublasDgemv_v2(handle, c.trans, c.m, c.n, c.alpha.pointer(on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.x), c.incx, c.beta.pointer(on_device), reinterpret_cast<const void*>(c.y), c.incy);
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasDgemv_v2(handle, c.trans, c.m, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.x), c.incx, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.y), c.incy);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasDgeqrfBatched& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasDgeqrfBatched(handle, c.m, c.n, reinterpret_cast<const void*>(c.Aarray), c.lda, reinterpret_cast<const void*>(c.TauArray), &at->info, c.batchSize);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasDger_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasDger_v2(handle, c.m, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.y), c.incy, reinterpret_cast<const void*>(c.A), c.lda);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasDgetrfBatched& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasDgetrfBatched(handle, c.n, reinterpret_cast<const void*>(c.Aarray), c.lda, reinterpret_cast<const void*>(c.P), reinterpret_cast<const void*>(c.info), c.batchSize);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasDgetrsBatched& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasDgetrsBatched(handle, c.trans, c.n, c.nrhs, reinterpret_cast<const void*>(c.Aarray), c.lda, reinterpret_cast<const void*>(c.devIpiv), reinterpret_cast<const void*>(c.Barray), c.ldb, &at->info, c.batchSize);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasDnrm2_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasDnrm2_v2(handle, c.n, reinterpret_cast<const void*>(c.x), c.incx, at->result ? at->result : reinterpret_cast<void*>(c.result));
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasDotEx& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasDotEx(handle, c.n, reinterpret_cast<const void*>(c.x), c.xType, c.incx, reinterpret_cast<const void*>(c.y), c.yType, c.incy, at->result ? at->result : reinterpret_cast<void*>(c.result), c.resultType, c.executionType);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasDrot_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasDrot_v2(handle, c.n, reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.y), c.incy, c.c.pointer(at->on_device), c.s.pointer(at->on_device));
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasDrotg_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasDrotg_v2(handle, c.a.pointer(at->on_device), c.b.pointer(at->on_device), c.c.pointer(at->on_device), c.s.pointer(at->on_device));
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasDrotm_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasDrotm_v2(handle, c.n, reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.y), c.incy, c.param.pointer(at->on_device));
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasDrotmg_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasDrotmg_v2(handle, c.d1.pointer(at->on_device), c.d2.pointer(at->on_device), c.x1.pointer(at->on_device), c.y1.pointer(at->on_device), c.param.pointer(at->on_device));
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasDscal_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasDscal_v2(handle, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.x), c.incx);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasDswap_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasDswap_v2(handle, c.n, reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.y), c.incy);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasDsymm_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasDsymm_v2(handle, c.side, c.uplo, c.m, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.B), c.ldb, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.C), c.ldc);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasDsymv_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasDsymv_v2(handle, c.uplo, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.x), c.incx, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.y), c.incy);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasDsyr2_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasDsyr2_v2(handle, c.uplo, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.y), c.incy, reinterpret_cast<const void*>(c.A), c.lda);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasDsyr2k_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasDsyr2k_v2(handle, c.uplo, c.trans, c.n, c.k, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.B), c.ldb, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.C), c.ldc);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasDsyr_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasDsyr_v2(handle, c.uplo, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.A), c.lda);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasDsyrk_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasDsyrk_v2(handle, c.uplo, c.trans, c.n, c.k, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.C), c.ldc);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasDtrmm_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasDtrmm_v2(handle, c.side, c.uplo, c.trans, c.diag, c.m, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.B), c.ldb, reinterpret_cast<const void*>(c.C), c.ldc);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasDtrmv_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasDtrmv_v2(handle, c.uplo, c.trans, c.diag, c.n, reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.x), c.incx);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasDtrsmBatched& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasDtrsmBatched(handle, c.side, c.uplo, c.trans, c.diag, c.m, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.Aarray), c.lda, reinterpret_cast<const void*>(c.Barray), c.ldb, c.batchCount);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasDtrsm_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasDtrsm_v2(handle, c.side, c.uplo, c.trans, c.diag, c.m, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.B), c.ldb);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasDtrsv_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasDtrsv_v2(handle, c.uplo, c.trans, c.diag, c.n, reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.x), c.incx);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasDzasum_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasDzasum_v2(handle, c.n, reinterpret_cast<const void*>(c.x), c.incx, at->result ? at->result : reinterpret_cast<void*>(c.result));
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasDznrm2_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasDznrm2_v2(handle, c.n, reinterpret_cast<const void*>(c.x), c.incx, at->result ? at->result : reinterpret_cast<void*>(c.result));
 }
 inline int call(const BlasFunctions& f, void* handle, const calls::cublasGemmEx& c,
-                bool on_device) {
-  return f.cublasGemmEx(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(on_device), reinterpret_cast<const void*>(c.A), c.Atype, c.lda, reinterpret_cast<const void*>(c.B), c.Btype, c.ldb, c.beta.pointer(on_device), reinterpret_cast<const void*>(c.C), c.Ctype, c.ldc, c.computeType, c.algo);
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasGemmEx(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.Atype, c.lda, reinterpret_cast<const void*>(c.B), c.Btype, c.ldb, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.C), c.Ctype, c.ldc, c.computeType, c.algo);
 }
 inline int call(const BlasFunctions& f, void* handle, const calls::cublasGemmStridedBatchedEx& c,
-                bool on_device) {
-  return f.cublasGemmStridedBatchedEx(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(on_device), reinterpret_cast<const void*>(c.A), c.Atype, c.lda, c.strideA, reinterpret_cast<const void*>(c.B), c.Btype, c.ldb, c.strideB, c.beta.pointer(on_device), reinterpret_cast<const void*>(c.C), c.Ctype, c.ldc, c.strideC, c.batchCount, c.computeType, c.algo);
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasGemmStridedBatchedEx(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.Atype, c.lda, c.strideA, reinterpret_cast<const void*>(c.B), c.Btype, c.ldb, c.strideB, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.C), c.Ctype, c.ldc, c.strideC, c.batchCount, c.computeType, c.algo);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasIcamax_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasIcamax_v2(handle, c.n, reinterpret_cast<const void*>(c.x), c.incx, at->result ? at->result : reinterpret_cast<void*>(c.result));
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasIcamin_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasIcamin_v2(handle, c.n, reinterpret_cast<const void*>(c.x), c.incx, at->result ? at->result : reinterpret_cast<void*>(c.result));
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasIdamax_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasIdamax_v2(handle, c.n, reinterpret_cast<const void*>(c.x), c.incx, at->result ? at->result : reinterpret_cast<void*>(c.result));
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasIdamin_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasIdamin_v2(handle, c.n, reinterpret_cast<const void*>(c.x), c.incx, at->result ? at->result : reinterpret_cast<void*>(c.result));
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasIsamax_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasIsamax_v2(handle, c.n, reinterpret_cast<const void*>(c.x), c.incx, at->result ? at->result : reinterpret_cast<void*>(c.result));
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasIsamin_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasIsamin_v2(handle, c.n, reinterpret_cast<const void*>(c.x), c.incx, at->result ? at->result : reinterpret_cast<void*>(c.result));
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasIzamax_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasIzamax_v2(handle, c.n, reinterpret_cast<const void*>(c.x), c.incx, at->result ? at->result : reinterpret_cast<void*>(c.result));
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasIzamin_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasIzamin_v2(handle, c.n, reinterpret_cast<const void*>(c.x), c.incx, at->result ? at->result : reinterpret_cast<void*>(c.result));
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasSasum_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasSasum_v2(handle, c.n, reinterpret_cast<const void*>(c.x), c.incx, at->result ? at->result : reinterpret_cast<void*>(c.result));
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasSaxpy_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasSaxpy_v2(handle, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.y), c.incy);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasScasum_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasScasum_v2(handle, c.n, reinterpret_cast<const void*>(c.x), c.incx, at->result ? at->result : reinterpret_cast<void*>(c.result));
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasScnrm2_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasScnrm2_v2(handle, c.n, reinterpret_cast<const void*>(c.x), c.incx, at->result ? at->result : reinterpret_cast<void*>(c.result));
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasScopy_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasScopy_v2(handle, c.n, reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.y), c.incy);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasSdot_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasSdot_v2(handle, c.n, reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.y), c.incy, at->result ? at->result : reinterpret_cast<void*>(c.result));
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasSgelsBatched& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasSgelsBatched(handle, c.trans, c.m, c.n, c.nrhs, reinterpret_cast<const void*>(c.Aarray), c.lda, reinterpret_cast<const void*>(c.Carray), c.ldc, &at->info, reinterpret_cast<const void*>(c.devInfoArray), c.batchSize);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasSgemmBatched& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasSgemmBatched(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.Aarray), c.lda, reinterpret_cast<const void*>(c.Barray), c.ldb, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.Carray), c.ldc, c.batchCount);
 }
 inline int call(const BlasFunctions& f, void* handle, const calls::cublasSgemmEx& c,
-                bool on_device) {
-  return f.cublasSgemmEx(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(on_device), reinterpret_cast<const void*>(c.A), c.Atype, c.lda, reinterpret_cast<const void*>(c.B), c.Btype, c.ldb, c.beta.pointer(on_device), reinterpret_cast<const void*>(c.C), c.Ctype, c.ldc);
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasSgemmEx(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.Atype, c.lda, reinterpret_cast<const void*>(c.B), c.Btype, c.ldb, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.C), c.Ctype, c.ldc);
 }
 inline int call(const BlasFunctions& f, void* handle, const calls::cublasSgemmStridedBatched& c,
-                bool on_device) {
-  return f.cublasSgemmStridedBatched(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(on_device), reinterpret_cast<const void*>(c.A), c.lda, c.strideA, reinterpret_cast<const void*>(c.B), c.ldb, c.strideB, c.beta.pointer(on_device), reinterpret_cast<const void*>(c.C), c.ldc, c.strideC, c.batchCount);
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasSgemmStridedBatched(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, c.strideA, reinterpret_cast<const void*>(c.B), c.ldb, c.strideB, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.C), c.ldc, c.strideC, c.batchCount);
 }
 inline int call(const BlasFunctions& f, void* handle, const calls::cublasSgemm_v2& c,
-                bool on_device) {
-  return f.cublasSgemm_v2(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.B), c.ldb, c.beta.pointer(on_device), reinterpret_cast<const void*>(c.C), c.ldc);
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasSgemm_v2(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.B), c.ldb, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.C), c.ldc);
 }
 inline int call(const BlasFunctions& f, void* handle, const calls::cublasSgemv_v2& c,
-                bool on_device) {
-  return f.cublasSgemv_v2(handle, c.trans, c.m, c.n, c.alpha.pointer(on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.x), c.incx, c.beta.pointer(on_device), reinterpret_cast<const void*>(c.y), c.incy);
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasSgemv_v2(handle, c.trans, c.m, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.x), c.incx, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.y), c.incy);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasSgeqrfBatched& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasSgeqrfBatched(handle, c.m, c.n, reinterpret_cast<const void*>(c.Aarray), c.lda, reinterpret_cast<const void*>(c.TauArray), &at->info, c.batchSize);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasSger_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasSger_v2(handle, c.m, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.y), c.incy, reinterpret_cast<const void*>(c.A), c.lda);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasSgetrfBatched& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasSgetrfBatched(handle, c.n, reinterpret_cast<const void*>(c.Aarray), c.lda, reinterpret_cast<const void*>(c.P), reinterpret_cast<const void*>(c.info), c.batchSize);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasSgetrsBatched& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasSgetrsBatched(handle, c.trans, c.n, c.nrhs, reinterpret_cast<const void*>(c.Aarray), c.lda, reinterpret_cast<const void*>(c.devIpiv), reinterpret_cast<const void*>(c.Barray), c.ldb, &at->info, c.batchSize);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasSnrm2_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasSnrm2_v2(handle, c.n, reinterpret_cast<const void*>(c.x), c.incx, at->result ? at->result : reinterpret_cast<void*>(c.result));
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasSrot_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasSrot_v2(handle, c.n, reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.y), c.incy, c.c.pointer(at->on_device), c.s.pointer(at->on_device));
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasSrotg_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasSrotg_v2(handle, c.a.pointer(at->on_device), c.b.pointer(at->on_device), c.c.pointer(at->on_device), c.s.pointer(at->on_device));
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasSrotm_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasSrotm_v2(handle, c.n, reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.y), c.incy, c.param.pointer(at->on_device));
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasSrotmg_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasSrotmg_v2(handle, c.d1.pointer(at->on_device), c.d2.pointer(at->on_device), c.x1.pointer(at->on_device), c.y1.pointer(at->on_device), c.param.pointer(at->on_device));
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasSscal_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasSscal_v2(handle, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.x), c.incx);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasSswap_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasSswap_v2(handle, c.n, reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.y), c.incy);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasSsymm_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasSsymm_v2(handle, c.side, c.uplo, c.m, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.B), c.ldb, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.C), c.ldc);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasSsymv_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasSsymv_v2(handle, c.uplo, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.x), c.incx, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.y), c.incy);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasSsyr2_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasSsyr2_v2(handle, c.uplo, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.y), c.incy, reinterpret_cast<const void*>(c.A), c.lda);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasSsyr2k_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasSsyr2k_v2(handle, c.uplo, c.trans, c.n, c.k, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.B), c.ldb, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.C), c.ldc);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasSsyr_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasSsyr_v2(handle, c.uplo, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.A), c.lda);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasSsyrk_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasSsyrk_v2(handle, c.uplo, c.trans, c.n, c.k, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.C), c.ldc);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasStrmm_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasStrmm_v2(handle, c.side, c.uplo, c.trans, c.diag, c.m, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.B), c.ldb, reinterpret_cast<const void*>(c.C), c.ldc);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasStrmv_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasStrmv_v2(handle, c.uplo, c.trans, c.diag, c.n, reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.x), c.incx);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasStrsmBatched& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasStrsmBatched(handle, c.side, c.uplo, c.trans, c.diag, c.m, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.Aarray), c.lda, reinterpret_cast<const void*>(c.Barray), c.ldb, c.batchCount);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasStrsm_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasStrsm_v2(handle, c.side, c.uplo, c.trans, c.diag, c.m, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.B), c.ldb);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasStrsv_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasStrsv_v2(handle, c.uplo, c.trans, c.diag, c.n, reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.x), c.incx);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasZaxpy_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasZaxpy_v2(handle, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.y), c.incy);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasZcopy_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasZcopy_v2(handle, c.n, reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.y), c.incy);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasZdotc_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasZdotc_v2(handle, c.n, reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.y), c.incy, at->result ? at->result : reinterpret_cast<void*>(c.result));
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasZdotu_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasZdotu_v2(handle, c.n, reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.y), c.incy, at->result ? at->result : reinterpret_cast<void*>(c.result));
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasZdrot_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasZdrot_v2(handle, c.n, reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.y), c.incy, c.c.pointer(at->on_device), c.s.pointer(at->on_device));
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasZdscal_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasZdscal_v2(handle, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.x), c.incx);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasZgelsBatched& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasZgelsBatched(handle, c.trans, c.m, c.n, c.nrhs, reinterpret_cast<const void*>(c.Aarray), c.lda, reinterpret_cast<const void*>(c.Carray), c.ldc, &at->info, reinterpret_cast<const void*>(c.devInfoArray), c.batchSize);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasZgemmBatched& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasZgemmBatched(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.Aarray), c.lda, reinterpret_cast<const void*>(c.Barray), c.ldb, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.Carray), c.ldc, c.batchCount);
 }
 inline int call(const BlasFunctions& f, void* handle, const calls::cublasZgemmStridedBatched& c,
-                bool on_device) {
-  return f.cublasZgemmStridedBatched(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(on_device), reinterpret_cast<const void*>(c.A), c.lda, c.strideA, reinterpret_cast<const void*>(c.B), c.ldb, c.strideB, c.beta.pointer(on_device), reinterpret_cast<const void*>(c.C), c.ldc, c.strideC, c.batchCount);
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasZgemmStridedBatched(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, c.strideA, reinterpret_cast<const void*>(c.B), c.ldb, c.strideB, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.C), c.ldc, c.strideC, c.batchCount);
 }
 inline int call(const BlasFunctions& f, void* handle, const calls::cublasZgemm_v2& c,
-                bool on_device) {
-  return f.cublasZgemm_v2(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.B), c.ldb, c.beta.pointer(on_device), reinterpret_cast<const void*>(c.C), c.ldc);
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasZgemm_v2(handle, c.transa, c.transb, c.m, c.n, c.k, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.B), c.ldb, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.C), c.ldc);
 }
 inline int call(const BlasFunctions& f, void* handle, const calls::cublasZgemv_v2& c,
-                bool on_device) {
-  return f.cublasZgemv_v2(handle, c.trans, c.m, c.n, c.alpha.pointer(on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.x), c.incx, c.beta.pointer(on_device), reinterpret_cast<const void*>(c.y), c.incy);
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasZgemv_v2(handle, c.trans, c.m, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.x), c.incx, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.y), c.incy);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasZgeqrfBatched& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasZgeqrfBatched(handle, c.m, c.n, reinterpret_cast<const void*>(c.Aarray), c.lda, reinterpret_cast<const void*>(c.TauArray), &at->info, c.batchSize);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasZgerc_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasZgerc_v2(handle, c.m, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.y), c.incy, reinterpret_cast<const void*>(c.A), c.lda);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasZgeru_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasZgeru_v2(handle, c.m, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.y), c.incy, reinterpret_cast<const void*>(c.A), c.lda);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasZgetrfBatched& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasZgetrfBatched(handle, c.n, reinterpret_cast<const void*>(c.Aarray), c.lda, reinterpret_cast<const void*>(c.P), reinterpret_cast<const void*>(c.info), c.batchSize);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasZgetrsBatched& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasZgetrsBatched(handle, c.trans, c.n, c.nrhs, reinterpret_cast<const void*>(c.Aarray), c.lda, reinterpret_cast<const void*>(c.devIpiv), reinterpret_cast<const void*>(c.Barray), c.ldb, &at->info, c.batchSize);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasZhemm_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasZhemm_v2(handle, c.side, c.uplo, c.m, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.B), c.ldb, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.C), c.ldc);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasZhemv_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasZhemv_v2(handle, c.uplo, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.x), c.incx, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.y), c.incy);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasZher2_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasZher2_v2(handle, c.uplo, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.y), c.incy, reinterpret_cast<const void*>(c.A), c.lda);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasZher2k_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasZher2k_v2(handle, c.uplo, c.trans, c.n, c.k, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.B), c.ldb, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.C), c.ldc);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasZher_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasZher_v2(handle, c.uplo, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.A), c.lda);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasZherk_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasZherk_v2(handle, c.uplo, c.trans, c.n, c.k, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.C), c.ldc);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasZrot_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasZrot_v2(handle, c.n, reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.y), c.incy, c.c.pointer(at->on_device), c.s.pointer(at->on_device));
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasZrotg_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasZrotg_v2(handle, c.a.pointer(at->on_device), c.b.pointer(at->on_device), c.c.pointer(at->on_device), c.s.pointer(at->on_device));
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasZscal_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasZscal_v2(handle, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.x), c.incx);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasZswap_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasZswap_v2(handle, c.n, reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.y), c.incy);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasZsymm_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasZsymm_v2(handle, c.side, c.uplo, c.m, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.B), c.ldb, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.C), c.ldc);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasZsymv_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasZsymv_v2(handle, c.uplo, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.x), c.incx, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.y), c.incy);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasZsyr2_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasZsyr2_v2(handle, c.uplo, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.y), c.incy, reinterpret_cast<const void*>(c.A), c.lda);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasZsyr2k_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasZsyr2k_v2(handle, c.uplo, c.trans, c.n, c.k, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.B), c.ldb, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.C), c.ldc);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasZsyr_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasZsyr_v2(handle, c.uplo, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.x), c.incx, reinterpret_cast<const void*>(c.A), c.lda);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasZsyrk_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasZsyrk_v2(handle, c.uplo, c.trans, c.n, c.k, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, c.beta.pointer(at->on_device), reinterpret_cast<const void*>(c.C), c.ldc);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasZtrmm_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasZtrmm_v2(handle, c.side, c.uplo, c.trans, c.diag, c.m, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.B), c.ldb, reinterpret_cast<const void*>(c.C), c.ldc);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasZtrmv_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasZtrmv_v2(handle, c.uplo, c.trans, c.diag, c.n, reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.x), c.incx);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasZtrsmBatched& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasZtrsmBatched(handle, c.side, c.uplo, c.trans, c.diag, c.m, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.Aarray), c.lda, reinterpret_cast<const void*>(c.Barray), c.ldb, c.batchCount);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasZtrsm_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasZtrsm_v2(handle, c.side, c.uplo, c.trans, c.diag, c.m, c.n, c.alpha.pointer(at->on_device), reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.B), c.ldb);
+}
+inline int call(const BlasFunctions& f, void* handle, const calls::cublasZtrsv_v2& c,
+                [[maybe_unused]] BlasPlaces* at) {
+  return f.cublasZtrsv_v2(handle, c.uplo, c.trans, c.diag, c.n, reinterpret_cast<const void*>(c.A), c.lda, reinterpret_cast<const void*>(c.x), c.incx);
 }
 
 }  // namespace mnemosyne

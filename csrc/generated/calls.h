@@ -2,6 +2,7 @@
 // clang-format off
 #pragma once
 
+#include "../common/blas_types.h"
 #include "../lane/fields.h"
 #include "numbers.h"
 
@@ -157,28 +158,6 @@ struct launch_ex {
     get(u, &stream);
     get(u, &args);
     get(u, &attributes);
-  }
-};
-
-struct blas_dot {
-  static constexpr const char* kName = "blas_dot";
-  uint64_t handle;
-  int32_t type;
-  int32_t n;
-  uint64_t x;
-  int32_t incx;
-  uint64_t y;
-  int32_t incy;
-  uint64_t result;
-  void read([[maybe_unused]] Unpacker& u) {
-    get(u, &handle);
-    get(u, &type);
-    get(u, &n);
-    get(u, &x);
-    get(u, &incx);
-    get(u, &y);
-    get(u, &incy);
-    get(u, &result);
   }
 };
 
@@ -1273,6 +1252,3389 @@ struct cudnn_rnn_backward_weights {
   }
 };
 
+struct cublasIsamax_v2 : ReturnsResult {
+  static constexpr const char* kName = "cublasIsamax_v2";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t incx;
+  uint64_t result;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &result);
+  }
+  size_t result_size() const { return 4; }
+};
+
+struct cublasIdamax_v2 : ReturnsResult {
+  static constexpr const char* kName = "cublasIdamax_v2";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t incx;
+  uint64_t result;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &result);
+  }
+  size_t result_size() const { return 4; }
+};
+
+struct cublasIcamax_v2 : ReturnsResult {
+  static constexpr const char* kName = "cublasIcamax_v2";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t incx;
+  uint64_t result;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &result);
+  }
+  size_t result_size() const { return 4; }
+};
+
+struct cublasIzamax_v2 : ReturnsResult {
+  static constexpr const char* kName = "cublasIzamax_v2";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t incx;
+  uint64_t result;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &result);
+  }
+  size_t result_size() const { return 4; }
+};
+
+struct cublasIsamin_v2 : ReturnsResult {
+  static constexpr const char* kName = "cublasIsamin_v2";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t incx;
+  uint64_t result;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &result);
+  }
+  size_t result_size() const { return 4; }
+};
+
+struct cublasIdamin_v2 : ReturnsResult {
+  static constexpr const char* kName = "cublasIdamin_v2";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t incx;
+  uint64_t result;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &result);
+  }
+  size_t result_size() const { return 4; }
+};
+
+struct cublasIcamin_v2 : ReturnsResult {
+  static constexpr const char* kName = "cublasIcamin_v2";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t incx;
+  uint64_t result;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &result);
+  }
+  size_t result_size() const { return 4; }
+};
+
+struct cublasIzamin_v2 : ReturnsResult {
+  static constexpr const char* kName = "cublasIzamin_v2";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t incx;
+  uint64_t result;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &result);
+  }
+  size_t result_size() const { return 4; }
+};
+
+struct cublasSasum_v2 : ReturnsResult {
+  static constexpr const char* kName = "cublasSasum_v2";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t incx;
+  uint64_t result;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &result);
+  }
+  size_t result_size() const { return 4; }
+};
+
+struct cublasDasum_v2 : ReturnsResult {
+  static constexpr const char* kName = "cublasDasum_v2";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t incx;
+  uint64_t result;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &result);
+  }
+  size_t result_size() const { return 8; }
+};
+
+struct cublasScasum_v2 : ReturnsResult {
+  static constexpr const char* kName = "cublasScasum_v2";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t incx;
+  uint64_t result;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &result);
+  }
+  size_t result_size() const { return 4; }
+};
+
+struct cublasDzasum_v2 : ReturnsResult {
+  static constexpr const char* kName = "cublasDzasum_v2";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t incx;
+  uint64_t result;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &result);
+  }
+  size_t result_size() const { return 8; }
+};
+
+struct cublasSaxpy_v2 {
+  static constexpr const char* kName = "cublasSaxpy_v2";
+  uint64_t handle;
+  int32_t n;
+  Scalar alpha;
+  uint64_t x;
+  int32_t incx;
+  uint64_t y;
+  int32_t incy;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &incy);
+  }
+};
+
+struct cublasDaxpy_v2 {
+  static constexpr const char* kName = "cublasDaxpy_v2";
+  uint64_t handle;
+  int32_t n;
+  Scalar alpha;
+  uint64_t x;
+  int32_t incx;
+  uint64_t y;
+  int32_t incy;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &incy);
+  }
+};
+
+struct cublasCaxpy_v2 {
+  static constexpr const char* kName = "cublasCaxpy_v2";
+  uint64_t handle;
+  int32_t n;
+  Scalar alpha;
+  uint64_t x;
+  int32_t incx;
+  uint64_t y;
+  int32_t incy;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &incy);
+  }
+};
+
+struct cublasZaxpy_v2 {
+  static constexpr const char* kName = "cublasZaxpy_v2";
+  uint64_t handle;
+  int32_t n;
+  Scalar alpha;
+  uint64_t x;
+  int32_t incx;
+  uint64_t y;
+  int32_t incy;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &incy);
+  }
+};
+
+struct cublasScopy_v2 {
+  static constexpr const char* kName = "cublasScopy_v2";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t incx;
+  uint64_t y;
+  int32_t incy;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &incy);
+  }
+};
+
+struct cublasDcopy_v2 {
+  static constexpr const char* kName = "cublasDcopy_v2";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t incx;
+  uint64_t y;
+  int32_t incy;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &incy);
+  }
+};
+
+struct cublasCcopy_v2 {
+  static constexpr const char* kName = "cublasCcopy_v2";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t incx;
+  uint64_t y;
+  int32_t incy;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &incy);
+  }
+};
+
+struct cublasZcopy_v2 {
+  static constexpr const char* kName = "cublasZcopy_v2";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t incx;
+  uint64_t y;
+  int32_t incy;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &incy);
+  }
+};
+
+struct cublasSdot_v2 : ReturnsResult {
+  static constexpr const char* kName = "cublasSdot_v2";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t incx;
+  uint64_t y;
+  int32_t incy;
+  uint64_t result;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &incy);
+    get(u, &result);
+  }
+  size_t result_size() const { return 4; }
+};
+
+struct cublasDdot_v2 : ReturnsResult {
+  static constexpr const char* kName = "cublasDdot_v2";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t incx;
+  uint64_t y;
+  int32_t incy;
+  uint64_t result;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &incy);
+    get(u, &result);
+  }
+  size_t result_size() const { return 8; }
+};
+
+struct cublasCdotc_v2 : ReturnsResult {
+  static constexpr const char* kName = "cublasCdotc_v2";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t incx;
+  uint64_t y;
+  int32_t incy;
+  uint64_t result;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &incy);
+    get(u, &result);
+  }
+  size_t result_size() const { return 8; }
+};
+
+struct cublasZdotc_v2 : ReturnsResult {
+  static constexpr const char* kName = "cublasZdotc_v2";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t incx;
+  uint64_t y;
+  int32_t incy;
+  uint64_t result;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &incy);
+    get(u, &result);
+  }
+  size_t result_size() const { return 16; }
+};
+
+struct cublasCdotu_v2 : ReturnsResult {
+  static constexpr const char* kName = "cublasCdotu_v2";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t incx;
+  uint64_t y;
+  int32_t incy;
+  uint64_t result;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &incy);
+    get(u, &result);
+  }
+  size_t result_size() const { return 8; }
+};
+
+struct cublasZdotu_v2 : ReturnsResult {
+  static constexpr const char* kName = "cublasZdotu_v2";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t incx;
+  uint64_t y;
+  int32_t incy;
+  uint64_t result;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &incy);
+    get(u, &result);
+  }
+  size_t result_size() const { return 16; }
+};
+
+struct cublasSnrm2_v2 : ReturnsResult {
+  static constexpr const char* kName = "cublasSnrm2_v2";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t incx;
+  uint64_t result;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &result);
+  }
+  size_t result_size() const { return 4; }
+};
+
+struct cublasDnrm2_v2 : ReturnsResult {
+  static constexpr const char* kName = "cublasDnrm2_v2";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t incx;
+  uint64_t result;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &result);
+  }
+  size_t result_size() const { return 8; }
+};
+
+struct cublasScnrm2_v2 : ReturnsResult {
+  static constexpr const char* kName = "cublasScnrm2_v2";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t incx;
+  uint64_t result;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &result);
+  }
+  size_t result_size() const { return 4; }
+};
+
+struct cublasDznrm2_v2 : ReturnsResult {
+  static constexpr const char* kName = "cublasDznrm2_v2";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t incx;
+  uint64_t result;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &result);
+  }
+  size_t result_size() const { return 8; }
+};
+
+struct cublasSrot_v2 {
+  static constexpr const char* kName = "cublasSrot_v2";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t incx;
+  uint64_t y;
+  int32_t incy;
+  Scalar c;
+  Scalar s;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &incy);
+    get(u, &c);
+    get(u, &s);
+  }
+};
+
+struct cublasDrot_v2 {
+  static constexpr const char* kName = "cublasDrot_v2";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t incx;
+  uint64_t y;
+  int32_t incy;
+  Scalar c;
+  Scalar s;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &incy);
+    get(u, &c);
+    get(u, &s);
+  }
+};
+
+struct cublasCrot_v2 {
+  static constexpr const char* kName = "cublasCrot_v2";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t incx;
+  uint64_t y;
+  int32_t incy;
+  Scalar c;
+  Scalar s;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &incy);
+    get(u, &c);
+    get(u, &s);
+  }
+};
+
+struct cublasZrot_v2 {
+  static constexpr const char* kName = "cublasZrot_v2";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t incx;
+  uint64_t y;
+  int32_t incy;
+  Scalar c;
+  Scalar s;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &incy);
+    get(u, &c);
+    get(u, &s);
+  }
+};
+
+struct cublasCsrot_v2 {
+  static constexpr const char* kName = "cublasCsrot_v2";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t incx;
+  uint64_t y;
+  int32_t incy;
+  Scalar c;
+  Scalar s;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &incy);
+    get(u, &c);
+    get(u, &s);
+  }
+};
+
+struct cublasZdrot_v2 {
+  static constexpr const char* kName = "cublasZdrot_v2";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t incx;
+  uint64_t y;
+  int32_t incy;
+  Scalar c;
+  Scalar s;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &incy);
+    get(u, &c);
+    get(u, &s);
+  }
+};
+
+struct cublasSrotg_v2 : ChangesScalars {
+  static constexpr const char* kName = "cublasSrotg_v2";
+  uint64_t handle;
+  Scalar a;
+  Scalar b;
+  Scalar c;
+  Scalar s;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &a);
+    get(u, &b);
+    get(u, &c);
+    get(u, &s);
+  }
+  static constexpr uint32_t kChanged = 4;
+  void pack(Packer* p) const {
+    p->bytes(a.host, a.size);
+    p->bytes(b.host, b.size);
+    p->bytes(c.host, c.size);
+    p->bytes(s.host, s.size);
+  }
+};
+
+struct cublasDrotg_v2 : ChangesScalars {
+  static constexpr const char* kName = "cublasDrotg_v2";
+  uint64_t handle;
+  Scalar a;
+  Scalar b;
+  Scalar c;
+  Scalar s;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &a);
+    get(u, &b);
+    get(u, &c);
+    get(u, &s);
+  }
+  static constexpr uint32_t kChanged = 4;
+  void pack(Packer* p) const {
+    p->bytes(a.host, a.size);
+    p->bytes(b.host, b.size);
+    p->bytes(c.host, c.size);
+    p->bytes(s.host, s.size);
+  }
+};
+
+struct cublasCrotg_v2 : ChangesScalars {
+  static constexpr const char* kName = "cublasCrotg_v2";
+  uint64_t handle;
+  Scalar a;
+  Scalar b;
+  Scalar c;
+  Scalar s;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &a);
+    get(u, &b);
+    get(u, &c);
+    get(u, &s);
+  }
+  static constexpr uint32_t kChanged = 4;
+  void pack(Packer* p) const {
+    p->bytes(a.host, a.size);
+    p->bytes(b.host, b.size);
+    p->bytes(c.host, c.size);
+    p->bytes(s.host, s.size);
+  }
+};
+
+struct cublasZrotg_v2 : ChangesScalars {
+  static constexpr const char* kName = "cublasZrotg_v2";
+  uint64_t handle;
+  Scalar a;
+  Scalar b;
+  Scalar c;
+  Scalar s;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &a);
+    get(u, &b);
+    get(u, &c);
+    get(u, &s);
+  }
+  static constexpr uint32_t kChanged = 4;
+  void pack(Packer* p) const {
+    p->bytes(a.host, a.size);
+    p->bytes(b.host, b.size);
+    p->bytes(c.host, c.size);
+    p->bytes(s.host, s.size);
+  }
+};
+
+struct cublasSrotm_v2 {
+  static constexpr const char* kName = "cublasSrotm_v2";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t incx;
+  uint64_t y;
+  int32_t incy;
+  Scalar param;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &incy);
+    get(u, &param);
+  }
+};
+
+struct cublasDrotm_v2 {
+  static constexpr const char* kName = "cublasDrotm_v2";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t incx;
+  uint64_t y;
+  int32_t incy;
+  Scalar param;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &incy);
+    get(u, &param);
+  }
+};
+
+struct cublasSrotmg_v2 : ChangesScalars {
+  static constexpr const char* kName = "cublasSrotmg_v2";
+  uint64_t handle;
+  Scalar d1;
+  Scalar d2;
+  Scalar x1;
+  Scalar y1;
+  Scalar param;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &d1);
+    get(u, &d2);
+    get(u, &x1);
+    get(u, &y1);
+    get(u, &param);
+  }
+  static constexpr uint32_t kChanged = 4;
+  void pack(Packer* p) const {
+    p->bytes(d1.host, d1.size);
+    p->bytes(d2.host, d2.size);
+    p->bytes(x1.host, x1.size);
+    p->bytes(param.host, param.size);
+  }
+};
+
+struct cublasDrotmg_v2 : ChangesScalars {
+  static constexpr const char* kName = "cublasDrotmg_v2";
+  uint64_t handle;
+  Scalar d1;
+  Scalar d2;
+  Scalar x1;
+  Scalar y1;
+  Scalar param;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &d1);
+    get(u, &d2);
+    get(u, &x1);
+    get(u, &y1);
+    get(u, &param);
+  }
+  static constexpr uint32_t kChanged = 4;
+  void pack(Packer* p) const {
+    p->bytes(d1.host, d1.size);
+    p->bytes(d2.host, d2.size);
+    p->bytes(x1.host, x1.size);
+    p->bytes(param.host, param.size);
+  }
+};
+
+struct cublasSscal_v2 {
+  static constexpr const char* kName = "cublasSscal_v2";
+  uint64_t handle;
+  int32_t n;
+  Scalar alpha;
+  uint64_t x;
+  int32_t incx;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &x);
+    get(u, &incx);
+  }
+};
+
+struct cublasDscal_v2 {
+  static constexpr const char* kName = "cublasDscal_v2";
+  uint64_t handle;
+  int32_t n;
+  Scalar alpha;
+  uint64_t x;
+  int32_t incx;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &x);
+    get(u, &incx);
+  }
+};
+
+struct cublasCscal_v2 {
+  static constexpr const char* kName = "cublasCscal_v2";
+  uint64_t handle;
+  int32_t n;
+  Scalar alpha;
+  uint64_t x;
+  int32_t incx;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &x);
+    get(u, &incx);
+  }
+};
+
+struct cublasZscal_v2 {
+  static constexpr const char* kName = "cublasZscal_v2";
+  uint64_t handle;
+  int32_t n;
+  Scalar alpha;
+  uint64_t x;
+  int32_t incx;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &x);
+    get(u, &incx);
+  }
+};
+
+struct cublasCsscal_v2 {
+  static constexpr const char* kName = "cublasCsscal_v2";
+  uint64_t handle;
+  int32_t n;
+  Scalar alpha;
+  uint64_t x;
+  int32_t incx;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &x);
+    get(u, &incx);
+  }
+};
+
+struct cublasZdscal_v2 {
+  static constexpr const char* kName = "cublasZdscal_v2";
+  uint64_t handle;
+  int32_t n;
+  Scalar alpha;
+  uint64_t x;
+  int32_t incx;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &x);
+    get(u, &incx);
+  }
+};
+
+struct cublasSswap_v2 {
+  static constexpr const char* kName = "cublasSswap_v2";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t incx;
+  uint64_t y;
+  int32_t incy;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &incy);
+  }
+};
+
+struct cublasDswap_v2 {
+  static constexpr const char* kName = "cublasDswap_v2";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t incx;
+  uint64_t y;
+  int32_t incy;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &incy);
+  }
+};
+
+struct cublasCswap_v2 {
+  static constexpr const char* kName = "cublasCswap_v2";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t incx;
+  uint64_t y;
+  int32_t incy;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &incy);
+  }
+};
+
+struct cublasZswap_v2 {
+  static constexpr const char* kName = "cublasZswap_v2";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t incx;
+  uint64_t y;
+  int32_t incy;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &incy);
+  }
+};
+
+struct cublasSger_v2 {
+  static constexpr const char* kName = "cublasSger_v2";
+  uint64_t handle;
+  int32_t m;
+  int32_t n;
+  Scalar alpha;
+  uint64_t x;
+  int32_t incx;
+  uint64_t y;
+  int32_t incy;
+  uint64_t A;
+  int32_t lda;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &m);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &incy);
+    get(u, &A);
+    get(u, &lda);
+  }
+};
+
+struct cublasDger_v2 {
+  static constexpr const char* kName = "cublasDger_v2";
+  uint64_t handle;
+  int32_t m;
+  int32_t n;
+  Scalar alpha;
+  uint64_t x;
+  int32_t incx;
+  uint64_t y;
+  int32_t incy;
+  uint64_t A;
+  int32_t lda;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &m);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &incy);
+    get(u, &A);
+    get(u, &lda);
+  }
+};
+
+struct cublasCgerc_v2 {
+  static constexpr const char* kName = "cublasCgerc_v2";
+  uint64_t handle;
+  int32_t m;
+  int32_t n;
+  Scalar alpha;
+  uint64_t x;
+  int32_t incx;
+  uint64_t y;
+  int32_t incy;
+  uint64_t A;
+  int32_t lda;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &m);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &incy);
+    get(u, &A);
+    get(u, &lda);
+  }
+};
+
+struct cublasZgerc_v2 {
+  static constexpr const char* kName = "cublasZgerc_v2";
+  uint64_t handle;
+  int32_t m;
+  int32_t n;
+  Scalar alpha;
+  uint64_t x;
+  int32_t incx;
+  uint64_t y;
+  int32_t incy;
+  uint64_t A;
+  int32_t lda;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &m);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &incy);
+    get(u, &A);
+    get(u, &lda);
+  }
+};
+
+struct cublasCgeru_v2 {
+  static constexpr const char* kName = "cublasCgeru_v2";
+  uint64_t handle;
+  int32_t m;
+  int32_t n;
+  Scalar alpha;
+  uint64_t x;
+  int32_t incx;
+  uint64_t y;
+  int32_t incy;
+  uint64_t A;
+  int32_t lda;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &m);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &incy);
+    get(u, &A);
+    get(u, &lda);
+  }
+};
+
+struct cublasZgeru_v2 {
+  static constexpr const char* kName = "cublasZgeru_v2";
+  uint64_t handle;
+  int32_t m;
+  int32_t n;
+  Scalar alpha;
+  uint64_t x;
+  int32_t incx;
+  uint64_t y;
+  int32_t incy;
+  uint64_t A;
+  int32_t lda;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &m);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &incy);
+    get(u, &A);
+    get(u, &lda);
+  }
+};
+
+struct cublasChemv_v2 {
+  static constexpr const char* kName = "cublasChemv_v2";
+  uint64_t handle;
+  int32_t uplo;
+  int32_t n;
+  Scalar alpha;
+  uint64_t A;
+  int32_t lda;
+  uint64_t x;
+  int32_t incx;
+  Scalar beta;
+  uint64_t y;
+  int32_t incy;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &uplo);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &beta);
+    get(u, &y);
+    get(u, &incy);
+  }
+};
+
+struct cublasZhemv_v2 {
+  static constexpr const char* kName = "cublasZhemv_v2";
+  uint64_t handle;
+  int32_t uplo;
+  int32_t n;
+  Scalar alpha;
+  uint64_t A;
+  int32_t lda;
+  uint64_t x;
+  int32_t incx;
+  Scalar beta;
+  uint64_t y;
+  int32_t incy;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &uplo);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &beta);
+    get(u, &y);
+    get(u, &incy);
+  }
+};
+
+struct cublasCher_v2 {
+  static constexpr const char* kName = "cublasCher_v2";
+  uint64_t handle;
+  int32_t uplo;
+  int32_t n;
+  Scalar alpha;
+  uint64_t x;
+  int32_t incx;
+  uint64_t A;
+  int32_t lda;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &uplo);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &A);
+    get(u, &lda);
+  }
+};
+
+struct cublasZher_v2 {
+  static constexpr const char* kName = "cublasZher_v2";
+  uint64_t handle;
+  int32_t uplo;
+  int32_t n;
+  Scalar alpha;
+  uint64_t x;
+  int32_t incx;
+  uint64_t A;
+  int32_t lda;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &uplo);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &A);
+    get(u, &lda);
+  }
+};
+
+struct cublasCher2_v2 {
+  static constexpr const char* kName = "cublasCher2_v2";
+  uint64_t handle;
+  int32_t uplo;
+  int32_t n;
+  Scalar alpha;
+  uint64_t x;
+  int32_t incx;
+  uint64_t y;
+  int32_t incy;
+  uint64_t A;
+  int32_t lda;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &uplo);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &incy);
+    get(u, &A);
+    get(u, &lda);
+  }
+};
+
+struct cublasZher2_v2 {
+  static constexpr const char* kName = "cublasZher2_v2";
+  uint64_t handle;
+  int32_t uplo;
+  int32_t n;
+  Scalar alpha;
+  uint64_t x;
+  int32_t incx;
+  uint64_t y;
+  int32_t incy;
+  uint64_t A;
+  int32_t lda;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &uplo);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &incy);
+    get(u, &A);
+    get(u, &lda);
+  }
+};
+
+struct cublasSsymv_v2 {
+  static constexpr const char* kName = "cublasSsymv_v2";
+  uint64_t handle;
+  int32_t uplo;
+  int32_t n;
+  Scalar alpha;
+  uint64_t A;
+  int32_t lda;
+  uint64_t x;
+  int32_t incx;
+  Scalar beta;
+  uint64_t y;
+  int32_t incy;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &uplo);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &beta);
+    get(u, &y);
+    get(u, &incy);
+  }
+};
+
+struct cublasDsymv_v2 {
+  static constexpr const char* kName = "cublasDsymv_v2";
+  uint64_t handle;
+  int32_t uplo;
+  int32_t n;
+  Scalar alpha;
+  uint64_t A;
+  int32_t lda;
+  uint64_t x;
+  int32_t incx;
+  Scalar beta;
+  uint64_t y;
+  int32_t incy;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &uplo);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &beta);
+    get(u, &y);
+    get(u, &incy);
+  }
+};
+
+struct cublasCsymv_v2 {
+  static constexpr const char* kName = "cublasCsymv_v2";
+  uint64_t handle;
+  int32_t uplo;
+  int32_t n;
+  Scalar alpha;
+  uint64_t A;
+  int32_t lda;
+  uint64_t x;
+  int32_t incx;
+  Scalar beta;
+  uint64_t y;
+  int32_t incy;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &uplo);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &beta);
+    get(u, &y);
+    get(u, &incy);
+  }
+};
+
+struct cublasZsymv_v2 {
+  static constexpr const char* kName = "cublasZsymv_v2";
+  uint64_t handle;
+  int32_t uplo;
+  int32_t n;
+  Scalar alpha;
+  uint64_t A;
+  int32_t lda;
+  uint64_t x;
+  int32_t incx;
+  Scalar beta;
+  uint64_t y;
+  int32_t incy;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &uplo);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &beta);
+    get(u, &y);
+    get(u, &incy);
+  }
+};
+
+struct cublasSsyr_v2 {
+  static constexpr const char* kName = "cublasSsyr_v2";
+  uint64_t handle;
+  int32_t uplo;
+  int32_t n;
+  Scalar alpha;
+  uint64_t x;
+  int32_t incx;
+  uint64_t A;
+  int32_t lda;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &uplo);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &A);
+    get(u, &lda);
+  }
+};
+
+struct cublasDsyr_v2 {
+  static constexpr const char* kName = "cublasDsyr_v2";
+  uint64_t handle;
+  int32_t uplo;
+  int32_t n;
+  Scalar alpha;
+  uint64_t x;
+  int32_t incx;
+  uint64_t A;
+  int32_t lda;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &uplo);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &A);
+    get(u, &lda);
+  }
+};
+
+struct cublasCsyr_v2 {
+  static constexpr const char* kName = "cublasCsyr_v2";
+  uint64_t handle;
+  int32_t uplo;
+  int32_t n;
+  Scalar alpha;
+  uint64_t x;
+  int32_t incx;
+  uint64_t A;
+  int32_t lda;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &uplo);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &A);
+    get(u, &lda);
+  }
+};
+
+struct cublasZsyr_v2 {
+  static constexpr const char* kName = "cublasZsyr_v2";
+  uint64_t handle;
+  int32_t uplo;
+  int32_t n;
+  Scalar alpha;
+  uint64_t x;
+  int32_t incx;
+  uint64_t A;
+  int32_t lda;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &uplo);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &A);
+    get(u, &lda);
+  }
+};
+
+struct cublasSsyr2_v2 {
+  static constexpr const char* kName = "cublasSsyr2_v2";
+  uint64_t handle;
+  int32_t uplo;
+  int32_t n;
+  Scalar alpha;
+  uint64_t x;
+  int32_t incx;
+  uint64_t y;
+  int32_t incy;
+  uint64_t A;
+  int32_t lda;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &uplo);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &incy);
+    get(u, &A);
+    get(u, &lda);
+  }
+};
+
+struct cublasDsyr2_v2 {
+  static constexpr const char* kName = "cublasDsyr2_v2";
+  uint64_t handle;
+  int32_t uplo;
+  int32_t n;
+  Scalar alpha;
+  uint64_t x;
+  int32_t incx;
+  uint64_t y;
+  int32_t incy;
+  uint64_t A;
+  int32_t lda;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &uplo);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &incy);
+    get(u, &A);
+    get(u, &lda);
+  }
+};
+
+struct cublasCsyr2_v2 {
+  static constexpr const char* kName = "cublasCsyr2_v2";
+  uint64_t handle;
+  int32_t uplo;
+  int32_t n;
+  Scalar alpha;
+  uint64_t x;
+  int32_t incx;
+  uint64_t y;
+  int32_t incy;
+  uint64_t A;
+  int32_t lda;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &uplo);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &incy);
+    get(u, &A);
+    get(u, &lda);
+  }
+};
+
+struct cublasZsyr2_v2 {
+  static constexpr const char* kName = "cublasZsyr2_v2";
+  uint64_t handle;
+  int32_t uplo;
+  int32_t n;
+  Scalar alpha;
+  uint64_t x;
+  int32_t incx;
+  uint64_t y;
+  int32_t incy;
+  uint64_t A;
+  int32_t lda;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &uplo);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &x);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &incy);
+    get(u, &A);
+    get(u, &lda);
+  }
+};
+
+struct cublasStrmv_v2 {
+  static constexpr const char* kName = "cublasStrmv_v2";
+  uint64_t handle;
+  int32_t uplo;
+  int32_t trans;
+  int32_t diag;
+  int32_t n;
+  uint64_t A;
+  int32_t lda;
+  uint64_t x;
+  int32_t incx;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &uplo);
+    get(u, &trans);
+    get(u, &diag);
+    get(u, &n);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &x);
+    get(u, &incx);
+  }
+};
+
+struct cublasDtrmv_v2 {
+  static constexpr const char* kName = "cublasDtrmv_v2";
+  uint64_t handle;
+  int32_t uplo;
+  int32_t trans;
+  int32_t diag;
+  int32_t n;
+  uint64_t A;
+  int32_t lda;
+  uint64_t x;
+  int32_t incx;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &uplo);
+    get(u, &trans);
+    get(u, &diag);
+    get(u, &n);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &x);
+    get(u, &incx);
+  }
+};
+
+struct cublasCtrmv_v2 {
+  static constexpr const char* kName = "cublasCtrmv_v2";
+  uint64_t handle;
+  int32_t uplo;
+  int32_t trans;
+  int32_t diag;
+  int32_t n;
+  uint64_t A;
+  int32_t lda;
+  uint64_t x;
+  int32_t incx;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &uplo);
+    get(u, &trans);
+    get(u, &diag);
+    get(u, &n);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &x);
+    get(u, &incx);
+  }
+};
+
+struct cublasZtrmv_v2 {
+  static constexpr const char* kName = "cublasZtrmv_v2";
+  uint64_t handle;
+  int32_t uplo;
+  int32_t trans;
+  int32_t diag;
+  int32_t n;
+  uint64_t A;
+  int32_t lda;
+  uint64_t x;
+  int32_t incx;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &uplo);
+    get(u, &trans);
+    get(u, &diag);
+    get(u, &n);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &x);
+    get(u, &incx);
+  }
+};
+
+struct cublasStrsv_v2 {
+  static constexpr const char* kName = "cublasStrsv_v2";
+  uint64_t handle;
+  int32_t uplo;
+  int32_t trans;
+  int32_t diag;
+  int32_t n;
+  uint64_t A;
+  int32_t lda;
+  uint64_t x;
+  int32_t incx;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &uplo);
+    get(u, &trans);
+    get(u, &diag);
+    get(u, &n);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &x);
+    get(u, &incx);
+  }
+};
+
+struct cublasDtrsv_v2 {
+  static constexpr const char* kName = "cublasDtrsv_v2";
+  uint64_t handle;
+  int32_t uplo;
+  int32_t trans;
+  int32_t diag;
+  int32_t n;
+  uint64_t A;
+  int32_t lda;
+  uint64_t x;
+  int32_t incx;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &uplo);
+    get(u, &trans);
+    get(u, &diag);
+    get(u, &n);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &x);
+    get(u, &incx);
+  }
+};
+
+struct cublasCtrsv_v2 {
+  static constexpr const char* kName = "cublasCtrsv_v2";
+  uint64_t handle;
+  int32_t uplo;
+  int32_t trans;
+  int32_t diag;
+  int32_t n;
+  uint64_t A;
+  int32_t lda;
+  uint64_t x;
+  int32_t incx;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &uplo);
+    get(u, &trans);
+    get(u, &diag);
+    get(u, &n);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &x);
+    get(u, &incx);
+  }
+};
+
+struct cublasZtrsv_v2 {
+  static constexpr const char* kName = "cublasZtrsv_v2";
+  uint64_t handle;
+  int32_t uplo;
+  int32_t trans;
+  int32_t diag;
+  int32_t n;
+  uint64_t A;
+  int32_t lda;
+  uint64_t x;
+  int32_t incx;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &uplo);
+    get(u, &trans);
+    get(u, &diag);
+    get(u, &n);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &x);
+    get(u, &incx);
+  }
+};
+
+struct cublasChemm_v2 {
+  static constexpr const char* kName = "cublasChemm_v2";
+  uint64_t handle;
+  int32_t side;
+  int32_t uplo;
+  int32_t m;
+  int32_t n;
+  Scalar alpha;
+  uint64_t A;
+  int32_t lda;
+  uint64_t B;
+  int32_t ldb;
+  Scalar beta;
+  uint64_t C;
+  int32_t ldc;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &side);
+    get(u, &uplo);
+    get(u, &m);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &B);
+    get(u, &ldb);
+    get(u, &beta);
+    get(u, &C);
+    get(u, &ldc);
+  }
+};
+
+struct cublasZhemm_v2 {
+  static constexpr const char* kName = "cublasZhemm_v2";
+  uint64_t handle;
+  int32_t side;
+  int32_t uplo;
+  int32_t m;
+  int32_t n;
+  Scalar alpha;
+  uint64_t A;
+  int32_t lda;
+  uint64_t B;
+  int32_t ldb;
+  Scalar beta;
+  uint64_t C;
+  int32_t ldc;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &side);
+    get(u, &uplo);
+    get(u, &m);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &B);
+    get(u, &ldb);
+    get(u, &beta);
+    get(u, &C);
+    get(u, &ldc);
+  }
+};
+
+struct cublasCherk_v2 {
+  static constexpr const char* kName = "cublasCherk_v2";
+  uint64_t handle;
+  int32_t uplo;
+  int32_t trans;
+  int32_t n;
+  int32_t k;
+  Scalar alpha;
+  uint64_t A;
+  int32_t lda;
+  Scalar beta;
+  uint64_t C;
+  int32_t ldc;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &uplo);
+    get(u, &trans);
+    get(u, &n);
+    get(u, &k);
+    get(u, &alpha);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &beta);
+    get(u, &C);
+    get(u, &ldc);
+  }
+};
+
+struct cublasZherk_v2 {
+  static constexpr const char* kName = "cublasZherk_v2";
+  uint64_t handle;
+  int32_t uplo;
+  int32_t trans;
+  int32_t n;
+  int32_t k;
+  Scalar alpha;
+  uint64_t A;
+  int32_t lda;
+  Scalar beta;
+  uint64_t C;
+  int32_t ldc;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &uplo);
+    get(u, &trans);
+    get(u, &n);
+    get(u, &k);
+    get(u, &alpha);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &beta);
+    get(u, &C);
+    get(u, &ldc);
+  }
+};
+
+struct cublasCher2k_v2 {
+  static constexpr const char* kName = "cublasCher2k_v2";
+  uint64_t handle;
+  int32_t uplo;
+  int32_t trans;
+  int32_t n;
+  int32_t k;
+  Scalar alpha;
+  uint64_t A;
+  int32_t lda;
+  uint64_t B;
+  int32_t ldb;
+  Scalar beta;
+  uint64_t C;
+  int32_t ldc;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &uplo);
+    get(u, &trans);
+    get(u, &n);
+    get(u, &k);
+    get(u, &alpha);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &B);
+    get(u, &ldb);
+    get(u, &beta);
+    get(u, &C);
+    get(u, &ldc);
+  }
+};
+
+struct cublasZher2k_v2 {
+  static constexpr const char* kName = "cublasZher2k_v2";
+  uint64_t handle;
+  int32_t uplo;
+  int32_t trans;
+  int32_t n;
+  int32_t k;
+  Scalar alpha;
+  uint64_t A;
+  int32_t lda;
+  uint64_t B;
+  int32_t ldb;
+  Scalar beta;
+  uint64_t C;
+  int32_t ldc;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &uplo);
+    get(u, &trans);
+    get(u, &n);
+    get(u, &k);
+    get(u, &alpha);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &B);
+    get(u, &ldb);
+    get(u, &beta);
+    get(u, &C);
+    get(u, &ldc);
+  }
+};
+
+struct cublasSsymm_v2 {
+  static constexpr const char* kName = "cublasSsymm_v2";
+  uint64_t handle;
+  int32_t side;
+  int32_t uplo;
+  int32_t m;
+  int32_t n;
+  Scalar alpha;
+  uint64_t A;
+  int32_t lda;
+  uint64_t B;
+  int32_t ldb;
+  Scalar beta;
+  uint64_t C;
+  int32_t ldc;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &side);
+    get(u, &uplo);
+    get(u, &m);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &B);
+    get(u, &ldb);
+    get(u, &beta);
+    get(u, &C);
+    get(u, &ldc);
+  }
+};
+
+struct cublasDsymm_v2 {
+  static constexpr const char* kName = "cublasDsymm_v2";
+  uint64_t handle;
+  int32_t side;
+  int32_t uplo;
+  int32_t m;
+  int32_t n;
+  Scalar alpha;
+  uint64_t A;
+  int32_t lda;
+  uint64_t B;
+  int32_t ldb;
+  Scalar beta;
+  uint64_t C;
+  int32_t ldc;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &side);
+    get(u, &uplo);
+    get(u, &m);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &B);
+    get(u, &ldb);
+    get(u, &beta);
+    get(u, &C);
+    get(u, &ldc);
+  }
+};
+
+struct cublasCsymm_v2 {
+  static constexpr const char* kName = "cublasCsymm_v2";
+  uint64_t handle;
+  int32_t side;
+  int32_t uplo;
+  int32_t m;
+  int32_t n;
+  Scalar alpha;
+  uint64_t A;
+  int32_t lda;
+  uint64_t B;
+  int32_t ldb;
+  Scalar beta;
+  uint64_t C;
+  int32_t ldc;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &side);
+    get(u, &uplo);
+    get(u, &m);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &B);
+    get(u, &ldb);
+    get(u, &beta);
+    get(u, &C);
+    get(u, &ldc);
+  }
+};
+
+struct cublasZsymm_v2 {
+  static constexpr const char* kName = "cublasZsymm_v2";
+  uint64_t handle;
+  int32_t side;
+  int32_t uplo;
+  int32_t m;
+  int32_t n;
+  Scalar alpha;
+  uint64_t A;
+  int32_t lda;
+  uint64_t B;
+  int32_t ldb;
+  Scalar beta;
+  uint64_t C;
+  int32_t ldc;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &side);
+    get(u, &uplo);
+    get(u, &m);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &B);
+    get(u, &ldb);
+    get(u, &beta);
+    get(u, &C);
+    get(u, &ldc);
+  }
+};
+
+struct cublasSsyrk_v2 {
+  static constexpr const char* kName = "cublasSsyrk_v2";
+  uint64_t handle;
+  int32_t uplo;
+  int32_t trans;
+  int32_t n;
+  int32_t k;
+  Scalar alpha;
+  uint64_t A;
+  int32_t lda;
+  Scalar beta;
+  uint64_t C;
+  int32_t ldc;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &uplo);
+    get(u, &trans);
+    get(u, &n);
+    get(u, &k);
+    get(u, &alpha);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &beta);
+    get(u, &C);
+    get(u, &ldc);
+  }
+};
+
+struct cublasDsyrk_v2 {
+  static constexpr const char* kName = "cublasDsyrk_v2";
+  uint64_t handle;
+  int32_t uplo;
+  int32_t trans;
+  int32_t n;
+  int32_t k;
+  Scalar alpha;
+  uint64_t A;
+  int32_t lda;
+  Scalar beta;
+  uint64_t C;
+  int32_t ldc;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &uplo);
+    get(u, &trans);
+    get(u, &n);
+    get(u, &k);
+    get(u, &alpha);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &beta);
+    get(u, &C);
+    get(u, &ldc);
+  }
+};
+
+struct cublasCsyrk_v2 {
+  static constexpr const char* kName = "cublasCsyrk_v2";
+  uint64_t handle;
+  int32_t uplo;
+  int32_t trans;
+  int32_t n;
+  int32_t k;
+  Scalar alpha;
+  uint64_t A;
+  int32_t lda;
+  Scalar beta;
+  uint64_t C;
+  int32_t ldc;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &uplo);
+    get(u, &trans);
+    get(u, &n);
+    get(u, &k);
+    get(u, &alpha);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &beta);
+    get(u, &C);
+    get(u, &ldc);
+  }
+};
+
+struct cublasZsyrk_v2 {
+  static constexpr const char* kName = "cublasZsyrk_v2";
+  uint64_t handle;
+  int32_t uplo;
+  int32_t trans;
+  int32_t n;
+  int32_t k;
+  Scalar alpha;
+  uint64_t A;
+  int32_t lda;
+  Scalar beta;
+  uint64_t C;
+  int32_t ldc;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &uplo);
+    get(u, &trans);
+    get(u, &n);
+    get(u, &k);
+    get(u, &alpha);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &beta);
+    get(u, &C);
+    get(u, &ldc);
+  }
+};
+
+struct cublasSsyr2k_v2 {
+  static constexpr const char* kName = "cublasSsyr2k_v2";
+  uint64_t handle;
+  int32_t uplo;
+  int32_t trans;
+  int32_t n;
+  int32_t k;
+  Scalar alpha;
+  uint64_t A;
+  int32_t lda;
+  uint64_t B;
+  int32_t ldb;
+  Scalar beta;
+  uint64_t C;
+  int32_t ldc;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &uplo);
+    get(u, &trans);
+    get(u, &n);
+    get(u, &k);
+    get(u, &alpha);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &B);
+    get(u, &ldb);
+    get(u, &beta);
+    get(u, &C);
+    get(u, &ldc);
+  }
+};
+
+struct cublasDsyr2k_v2 {
+  static constexpr const char* kName = "cublasDsyr2k_v2";
+  uint64_t handle;
+  int32_t uplo;
+  int32_t trans;
+  int32_t n;
+  int32_t k;
+  Scalar alpha;
+  uint64_t A;
+  int32_t lda;
+  uint64_t B;
+  int32_t ldb;
+  Scalar beta;
+  uint64_t C;
+  int32_t ldc;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &uplo);
+    get(u, &trans);
+    get(u, &n);
+    get(u, &k);
+    get(u, &alpha);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &B);
+    get(u, &ldb);
+    get(u, &beta);
+    get(u, &C);
+    get(u, &ldc);
+  }
+};
+
+struct cublasCsyr2k_v2 {
+  static constexpr const char* kName = "cublasCsyr2k_v2";
+  uint64_t handle;
+  int32_t uplo;
+  int32_t trans;
+  int32_t n;
+  int32_t k;
+  Scalar alpha;
+  uint64_t A;
+  int32_t lda;
+  uint64_t B;
+  int32_t ldb;
+  Scalar beta;
+  uint64_t C;
+  int32_t ldc;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &uplo);
+    get(u, &trans);
+    get(u, &n);
+    get(u, &k);
+    get(u, &alpha);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &B);
+    get(u, &ldb);
+    get(u, &beta);
+    get(u, &C);
+    get(u, &ldc);
+  }
+};
+
+struct cublasZsyr2k_v2 {
+  static constexpr const char* kName = "cublasZsyr2k_v2";
+  uint64_t handle;
+  int32_t uplo;
+  int32_t trans;
+  int32_t n;
+  int32_t k;
+  Scalar alpha;
+  uint64_t A;
+  int32_t lda;
+  uint64_t B;
+  int32_t ldb;
+  Scalar beta;
+  uint64_t C;
+  int32_t ldc;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &uplo);
+    get(u, &trans);
+    get(u, &n);
+    get(u, &k);
+    get(u, &alpha);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &B);
+    get(u, &ldb);
+    get(u, &beta);
+    get(u, &C);
+    get(u, &ldc);
+  }
+};
+
+struct cublasStrmm_v2 {
+  static constexpr const char* kName = "cublasStrmm_v2";
+  uint64_t handle;
+  int32_t side;
+  int32_t uplo;
+  int32_t trans;
+  int32_t diag;
+  int32_t m;
+  int32_t n;
+  Scalar alpha;
+  uint64_t A;
+  int32_t lda;
+  uint64_t B;
+  int32_t ldb;
+  uint64_t C;
+  int32_t ldc;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &side);
+    get(u, &uplo);
+    get(u, &trans);
+    get(u, &diag);
+    get(u, &m);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &B);
+    get(u, &ldb);
+    get(u, &C);
+    get(u, &ldc);
+  }
+};
+
+struct cublasDtrmm_v2 {
+  static constexpr const char* kName = "cublasDtrmm_v2";
+  uint64_t handle;
+  int32_t side;
+  int32_t uplo;
+  int32_t trans;
+  int32_t diag;
+  int32_t m;
+  int32_t n;
+  Scalar alpha;
+  uint64_t A;
+  int32_t lda;
+  uint64_t B;
+  int32_t ldb;
+  uint64_t C;
+  int32_t ldc;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &side);
+    get(u, &uplo);
+    get(u, &trans);
+    get(u, &diag);
+    get(u, &m);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &B);
+    get(u, &ldb);
+    get(u, &C);
+    get(u, &ldc);
+  }
+};
+
+struct cublasCtrmm_v2 {
+  static constexpr const char* kName = "cublasCtrmm_v2";
+  uint64_t handle;
+  int32_t side;
+  int32_t uplo;
+  int32_t trans;
+  int32_t diag;
+  int32_t m;
+  int32_t n;
+  Scalar alpha;
+  uint64_t A;
+  int32_t lda;
+  uint64_t B;
+  int32_t ldb;
+  uint64_t C;
+  int32_t ldc;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &side);
+    get(u, &uplo);
+    get(u, &trans);
+    get(u, &diag);
+    get(u, &m);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &B);
+    get(u, &ldb);
+    get(u, &C);
+    get(u, &ldc);
+  }
+};
+
+struct cublasZtrmm_v2 {
+  static constexpr const char* kName = "cublasZtrmm_v2";
+  uint64_t handle;
+  int32_t side;
+  int32_t uplo;
+  int32_t trans;
+  int32_t diag;
+  int32_t m;
+  int32_t n;
+  Scalar alpha;
+  uint64_t A;
+  int32_t lda;
+  uint64_t B;
+  int32_t ldb;
+  uint64_t C;
+  int32_t ldc;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &side);
+    get(u, &uplo);
+    get(u, &trans);
+    get(u, &diag);
+    get(u, &m);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &B);
+    get(u, &ldb);
+    get(u, &C);
+    get(u, &ldc);
+  }
+};
+
+struct cublasStrsm_v2 {
+  static constexpr const char* kName = "cublasStrsm_v2";
+  uint64_t handle;
+  int32_t side;
+  int32_t uplo;
+  int32_t trans;
+  int32_t diag;
+  int32_t m;
+  int32_t n;
+  Scalar alpha;
+  uint64_t A;
+  int32_t lda;
+  uint64_t B;
+  int32_t ldb;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &side);
+    get(u, &uplo);
+    get(u, &trans);
+    get(u, &diag);
+    get(u, &m);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &B);
+    get(u, &ldb);
+  }
+};
+
+struct cublasDtrsm_v2 {
+  static constexpr const char* kName = "cublasDtrsm_v2";
+  uint64_t handle;
+  int32_t side;
+  int32_t uplo;
+  int32_t trans;
+  int32_t diag;
+  int32_t m;
+  int32_t n;
+  Scalar alpha;
+  uint64_t A;
+  int32_t lda;
+  uint64_t B;
+  int32_t ldb;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &side);
+    get(u, &uplo);
+    get(u, &trans);
+    get(u, &diag);
+    get(u, &m);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &B);
+    get(u, &ldb);
+  }
+};
+
+struct cublasCtrsm_v2 {
+  static constexpr const char* kName = "cublasCtrsm_v2";
+  uint64_t handle;
+  int32_t side;
+  int32_t uplo;
+  int32_t trans;
+  int32_t diag;
+  int32_t m;
+  int32_t n;
+  Scalar alpha;
+  uint64_t A;
+  int32_t lda;
+  uint64_t B;
+  int32_t ldb;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &side);
+    get(u, &uplo);
+    get(u, &trans);
+    get(u, &diag);
+    get(u, &m);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &B);
+    get(u, &ldb);
+  }
+};
+
+struct cublasZtrsm_v2 {
+  static constexpr const char* kName = "cublasZtrsm_v2";
+  uint64_t handle;
+  int32_t side;
+  int32_t uplo;
+  int32_t trans;
+  int32_t diag;
+  int32_t m;
+  int32_t n;
+  Scalar alpha;
+  uint64_t A;
+  int32_t lda;
+  uint64_t B;
+  int32_t ldb;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &side);
+    get(u, &uplo);
+    get(u, &trans);
+    get(u, &diag);
+    get(u, &m);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &A);
+    get(u, &lda);
+    get(u, &B);
+    get(u, &ldb);
+  }
+};
+
+struct cublasSgemmBatched {
+  static constexpr const char* kName = "cublasSgemmBatched";
+  uint64_t handle;
+  int32_t transa;
+  int32_t transb;
+  int32_t m;
+  int32_t n;
+  int32_t k;
+  Scalar alpha;
+  uint64_t Aarray;
+  int32_t lda;
+  uint64_t Barray;
+  int32_t ldb;
+  Scalar beta;
+  uint64_t Carray;
+  int32_t ldc;
+  int32_t batchCount;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &transa);
+    get(u, &transb);
+    get(u, &m);
+    get(u, &n);
+    get(u, &k);
+    get(u, &alpha);
+    get(u, &Aarray);
+    get(u, &lda);
+    get(u, &Barray);
+    get(u, &ldb);
+    get(u, &beta);
+    get(u, &Carray);
+    get(u, &ldc);
+    get(u, &batchCount);
+  }
+};
+
+struct cublasDgemmBatched {
+  static constexpr const char* kName = "cublasDgemmBatched";
+  uint64_t handle;
+  int32_t transa;
+  int32_t transb;
+  int32_t m;
+  int32_t n;
+  int32_t k;
+  Scalar alpha;
+  uint64_t Aarray;
+  int32_t lda;
+  uint64_t Barray;
+  int32_t ldb;
+  Scalar beta;
+  uint64_t Carray;
+  int32_t ldc;
+  int32_t batchCount;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &transa);
+    get(u, &transb);
+    get(u, &m);
+    get(u, &n);
+    get(u, &k);
+    get(u, &alpha);
+    get(u, &Aarray);
+    get(u, &lda);
+    get(u, &Barray);
+    get(u, &ldb);
+    get(u, &beta);
+    get(u, &Carray);
+    get(u, &ldc);
+    get(u, &batchCount);
+  }
+};
+
+struct cublasCgemmBatched {
+  static constexpr const char* kName = "cublasCgemmBatched";
+  uint64_t handle;
+  int32_t transa;
+  int32_t transb;
+  int32_t m;
+  int32_t n;
+  int32_t k;
+  Scalar alpha;
+  uint64_t Aarray;
+  int32_t lda;
+  uint64_t Barray;
+  int32_t ldb;
+  Scalar beta;
+  uint64_t Carray;
+  int32_t ldc;
+  int32_t batchCount;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &transa);
+    get(u, &transb);
+    get(u, &m);
+    get(u, &n);
+    get(u, &k);
+    get(u, &alpha);
+    get(u, &Aarray);
+    get(u, &lda);
+    get(u, &Barray);
+    get(u, &ldb);
+    get(u, &beta);
+    get(u, &Carray);
+    get(u, &ldc);
+    get(u, &batchCount);
+  }
+};
+
+struct cublasZgemmBatched {
+  static constexpr const char* kName = "cublasZgemmBatched";
+  uint64_t handle;
+  int32_t transa;
+  int32_t transb;
+  int32_t m;
+  int32_t n;
+  int32_t k;
+  Scalar alpha;
+  uint64_t Aarray;
+  int32_t lda;
+  uint64_t Barray;
+  int32_t ldb;
+  Scalar beta;
+  uint64_t Carray;
+  int32_t ldc;
+  int32_t batchCount;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &transa);
+    get(u, &transb);
+    get(u, &m);
+    get(u, &n);
+    get(u, &k);
+    get(u, &alpha);
+    get(u, &Aarray);
+    get(u, &lda);
+    get(u, &Barray);
+    get(u, &ldb);
+    get(u, &beta);
+    get(u, &Carray);
+    get(u, &ldc);
+    get(u, &batchCount);
+  }
+};
+
+struct cublasStrsmBatched {
+  static constexpr const char* kName = "cublasStrsmBatched";
+  uint64_t handle;
+  int32_t side;
+  int32_t uplo;
+  int32_t trans;
+  int32_t diag;
+  int32_t m;
+  int32_t n;
+  Scalar alpha;
+  uint64_t Aarray;
+  int32_t lda;
+  uint64_t Barray;
+  int32_t ldb;
+  int32_t batchCount;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &side);
+    get(u, &uplo);
+    get(u, &trans);
+    get(u, &diag);
+    get(u, &m);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &Aarray);
+    get(u, &lda);
+    get(u, &Barray);
+    get(u, &ldb);
+    get(u, &batchCount);
+  }
+};
+
+struct cublasDtrsmBatched {
+  static constexpr const char* kName = "cublasDtrsmBatched";
+  uint64_t handle;
+  int32_t side;
+  int32_t uplo;
+  int32_t trans;
+  int32_t diag;
+  int32_t m;
+  int32_t n;
+  Scalar alpha;
+  uint64_t Aarray;
+  int32_t lda;
+  uint64_t Barray;
+  int32_t ldb;
+  int32_t batchCount;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &side);
+    get(u, &uplo);
+    get(u, &trans);
+    get(u, &diag);
+    get(u, &m);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &Aarray);
+    get(u, &lda);
+    get(u, &Barray);
+    get(u, &ldb);
+    get(u, &batchCount);
+  }
+};
+
+struct cublasCtrsmBatched {
+  static constexpr const char* kName = "cublasCtrsmBatched";
+  uint64_t handle;
+  int32_t side;
+  int32_t uplo;
+  int32_t trans;
+  int32_t diag;
+  int32_t m;
+  int32_t n;
+  Scalar alpha;
+  uint64_t Aarray;
+  int32_t lda;
+  uint64_t Barray;
+  int32_t ldb;
+  int32_t batchCount;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &side);
+    get(u, &uplo);
+    get(u, &trans);
+    get(u, &diag);
+    get(u, &m);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &Aarray);
+    get(u, &lda);
+    get(u, &Barray);
+    get(u, &ldb);
+    get(u, &batchCount);
+  }
+};
+
+struct cublasZtrsmBatched {
+  static constexpr const char* kName = "cublasZtrsmBatched";
+  uint64_t handle;
+  int32_t side;
+  int32_t uplo;
+  int32_t trans;
+  int32_t diag;
+  int32_t m;
+  int32_t n;
+  Scalar alpha;
+  uint64_t Aarray;
+  int32_t lda;
+  uint64_t Barray;
+  int32_t ldb;
+  int32_t batchCount;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &side);
+    get(u, &uplo);
+    get(u, &trans);
+    get(u, &diag);
+    get(u, &m);
+    get(u, &n);
+    get(u, &alpha);
+    get(u, &Aarray);
+    get(u, &lda);
+    get(u, &Barray);
+    get(u, &ldb);
+    get(u, &batchCount);
+  }
+};
+
+struct cublasSgetrfBatched {
+  static constexpr const char* kName = "cublasSgetrfBatched";
+  uint64_t handle;
+  int32_t n;
+  uint64_t Aarray;
+  int32_t lda;
+  uint64_t P;
+  uint64_t info;
+  int32_t batchSize;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &Aarray);
+    get(u, &lda);
+    get(u, &P);
+    get(u, &info);
+    get(u, &batchSize);
+  }
+};
+
+struct cublasDgetrfBatched {
+  static constexpr const char* kName = "cublasDgetrfBatched";
+  uint64_t handle;
+  int32_t n;
+  uint64_t Aarray;
+  int32_t lda;
+  uint64_t P;
+  uint64_t info;
+  int32_t batchSize;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &Aarray);
+    get(u, &lda);
+    get(u, &P);
+    get(u, &info);
+    get(u, &batchSize);
+  }
+};
+
+struct cublasCgetrfBatched {
+  static constexpr const char* kName = "cublasCgetrfBatched";
+  uint64_t handle;
+  int32_t n;
+  uint64_t Aarray;
+  int32_t lda;
+  uint64_t P;
+  uint64_t info;
+  int32_t batchSize;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &Aarray);
+    get(u, &lda);
+    get(u, &P);
+    get(u, &info);
+    get(u, &batchSize);
+  }
+};
+
+struct cublasZgetrfBatched {
+  static constexpr const char* kName = "cublasZgetrfBatched";
+  uint64_t handle;
+  int32_t n;
+  uint64_t Aarray;
+  int32_t lda;
+  uint64_t P;
+  uint64_t info;
+  int32_t batchSize;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &Aarray);
+    get(u, &lda);
+    get(u, &P);
+    get(u, &info);
+    get(u, &batchSize);
+  }
+};
+
+struct cublasSgetrsBatched : ReturnsInfo {
+  static constexpr const char* kName = "cublasSgetrsBatched";
+  uint64_t handle;
+  int32_t trans;
+  int32_t n;
+  int32_t nrhs;
+  uint64_t Aarray;
+  int32_t lda;
+  uint64_t devIpiv;
+  uint64_t Barray;
+  int32_t ldb;
+  int32_t batchSize;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &trans);
+    get(u, &n);
+    get(u, &nrhs);
+    get(u, &Aarray);
+    get(u, &lda);
+    get(u, &devIpiv);
+    get(u, &Barray);
+    get(u, &ldb);
+    get(u, &batchSize);
+  }
+};
+
+struct cublasDgetrsBatched : ReturnsInfo {
+  static constexpr const char* kName = "cublasDgetrsBatched";
+  uint64_t handle;
+  int32_t trans;
+  int32_t n;
+  int32_t nrhs;
+  uint64_t Aarray;
+  int32_t lda;
+  uint64_t devIpiv;
+  uint64_t Barray;
+  int32_t ldb;
+  int32_t batchSize;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &trans);
+    get(u, &n);
+    get(u, &nrhs);
+    get(u, &Aarray);
+    get(u, &lda);
+    get(u, &devIpiv);
+    get(u, &Barray);
+    get(u, &ldb);
+    get(u, &batchSize);
+  }
+};
+
+struct cublasCgetrsBatched : ReturnsInfo {
+  static constexpr const char* kName = "cublasCgetrsBatched";
+  uint64_t handle;
+  int32_t trans;
+  int32_t n;
+  int32_t nrhs;
+  uint64_t Aarray;
+  int32_t lda;
+  uint64_t devIpiv;
+  uint64_t Barray;
+  int32_t ldb;
+  int32_t batchSize;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &trans);
+    get(u, &n);
+    get(u, &nrhs);
+    get(u, &Aarray);
+    get(u, &lda);
+    get(u, &devIpiv);
+    get(u, &Barray);
+    get(u, &ldb);
+    get(u, &batchSize);
+  }
+};
+
+struct cublasZgetrsBatched : ReturnsInfo {
+  static constexpr const char* kName = "cublasZgetrsBatched";
+  uint64_t handle;
+  int32_t trans;
+  int32_t n;
+  int32_t nrhs;
+  uint64_t Aarray;
+  int32_t lda;
+  uint64_t devIpiv;
+  uint64_t Barray;
+  int32_t ldb;
+  int32_t batchSize;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &trans);
+    get(u, &n);
+    get(u, &nrhs);
+    get(u, &Aarray);
+    get(u, &lda);
+    get(u, &devIpiv);
+    get(u, &Barray);
+    get(u, &ldb);
+    get(u, &batchSize);
+  }
+};
+
+struct cublasSgeqrfBatched : ReturnsInfo {
+  static constexpr const char* kName = "cublasSgeqrfBatched";
+  uint64_t handle;
+  int32_t m;
+  int32_t n;
+  uint64_t Aarray;
+  int32_t lda;
+  uint64_t TauArray;
+  int32_t batchSize;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &m);
+    get(u, &n);
+    get(u, &Aarray);
+    get(u, &lda);
+    get(u, &TauArray);
+    get(u, &batchSize);
+  }
+};
+
+struct cublasDgeqrfBatched : ReturnsInfo {
+  static constexpr const char* kName = "cublasDgeqrfBatched";
+  uint64_t handle;
+  int32_t m;
+  int32_t n;
+  uint64_t Aarray;
+  int32_t lda;
+  uint64_t TauArray;
+  int32_t batchSize;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &m);
+    get(u, &n);
+    get(u, &Aarray);
+    get(u, &lda);
+    get(u, &TauArray);
+    get(u, &batchSize);
+  }
+};
+
+struct cublasCgeqrfBatched : ReturnsInfo {
+  static constexpr const char* kName = "cublasCgeqrfBatched";
+  uint64_t handle;
+  int32_t m;
+  int32_t n;
+  uint64_t Aarray;
+  int32_t lda;
+  uint64_t TauArray;
+  int32_t batchSize;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &m);
+    get(u, &n);
+    get(u, &Aarray);
+    get(u, &lda);
+    get(u, &TauArray);
+    get(u, &batchSize);
+  }
+};
+
+struct cublasZgeqrfBatched : ReturnsInfo {
+  static constexpr const char* kName = "cublasZgeqrfBatched";
+  uint64_t handle;
+  int32_t m;
+  int32_t n;
+  uint64_t Aarray;
+  int32_t lda;
+  uint64_t TauArray;
+  int32_t batchSize;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &m);
+    get(u, &n);
+    get(u, &Aarray);
+    get(u, &lda);
+    get(u, &TauArray);
+    get(u, &batchSize);
+  }
+};
+
+struct cublasSgelsBatched : ReturnsInfo {
+  static constexpr const char* kName = "cublasSgelsBatched";
+  uint64_t handle;
+  int32_t trans;
+  int32_t m;
+  int32_t n;
+  int32_t nrhs;
+  uint64_t Aarray;
+  int32_t lda;
+  uint64_t Carray;
+  int32_t ldc;
+  uint64_t devInfoArray;
+  int32_t batchSize;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &trans);
+    get(u, &m);
+    get(u, &n);
+    get(u, &nrhs);
+    get(u, &Aarray);
+    get(u, &lda);
+    get(u, &Carray);
+    get(u, &ldc);
+    get(u, &devInfoArray);
+    get(u, &batchSize);
+  }
+};
+
+struct cublasDgelsBatched : ReturnsInfo {
+  static constexpr const char* kName = "cublasDgelsBatched";
+  uint64_t handle;
+  int32_t trans;
+  int32_t m;
+  int32_t n;
+  int32_t nrhs;
+  uint64_t Aarray;
+  int32_t lda;
+  uint64_t Carray;
+  int32_t ldc;
+  uint64_t devInfoArray;
+  int32_t batchSize;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &trans);
+    get(u, &m);
+    get(u, &n);
+    get(u, &nrhs);
+    get(u, &Aarray);
+    get(u, &lda);
+    get(u, &Carray);
+    get(u, &ldc);
+    get(u, &devInfoArray);
+    get(u, &batchSize);
+  }
+};
+
+struct cublasCgelsBatched : ReturnsInfo {
+  static constexpr const char* kName = "cublasCgelsBatched";
+  uint64_t handle;
+  int32_t trans;
+  int32_t m;
+  int32_t n;
+  int32_t nrhs;
+  uint64_t Aarray;
+  int32_t lda;
+  uint64_t Carray;
+  int32_t ldc;
+  uint64_t devInfoArray;
+  int32_t batchSize;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &trans);
+    get(u, &m);
+    get(u, &n);
+    get(u, &nrhs);
+    get(u, &Aarray);
+    get(u, &lda);
+    get(u, &Carray);
+    get(u, &ldc);
+    get(u, &devInfoArray);
+    get(u, &batchSize);
+  }
+};
+
+struct cublasZgelsBatched : ReturnsInfo {
+  static constexpr const char* kName = "cublasZgelsBatched";
+  uint64_t handle;
+  int32_t trans;
+  int32_t m;
+  int32_t n;
+  int32_t nrhs;
+  uint64_t Aarray;
+  int32_t lda;
+  uint64_t Carray;
+  int32_t ldc;
+  uint64_t devInfoArray;
+  int32_t batchSize;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &trans);
+    get(u, &m);
+    get(u, &n);
+    get(u, &nrhs);
+    get(u, &Aarray);
+    get(u, &lda);
+    get(u, &Carray);
+    get(u, &ldc);
+    get(u, &devInfoArray);
+    get(u, &batchSize);
+  }
+};
+
+struct cublasDotEx : ReturnsResult {
+  static constexpr const char* kName = "cublasDotEx";
+  uint64_t handle;
+  int32_t n;
+  uint64_t x;
+  int32_t xType;
+  int32_t incx;
+  uint64_t y;
+  int32_t yType;
+  int32_t incy;
+  uint64_t result;
+  int32_t resultType;
+  int32_t executionType;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &n);
+    get(u, &x);
+    get(u, &xType);
+    get(u, &incx);
+    get(u, &y);
+    get(u, &yType);
+    get(u, &incy);
+    get(u, &result);
+    get(u, &resultType);
+    get(u, &executionType);
+  }
+  size_t result_size() const { return data_size(resultType); }
+};
+
+struct lt_algo_init {
+  static constexpr const char* kName = "lt_algo_init";
+  int32_t computeType;
+  int32_t scaleType;
+  int32_t Atype;
+  int32_t Btype;
+  int32_t Ctype;
+  int32_t Dtype;
+  int32_t algoId;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &computeType);
+    get(u, &scaleType);
+    get(u, &Atype);
+    get(u, &Btype);
+    get(u, &Ctype);
+    get(u, &Dtype);
+    get(u, &algoId);
+  }
+};
+
+struct lt_algo_set {
+  static constexpr const char* kName = "lt_algo_set";
+  Bytes algo;
+  int32_t attribute;
+  Bytes value;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &algo);
+    get(u, &attribute);
+    get(u, &value);
+  }
+};
+
+struct lt_algo_get {
+  static constexpr const char* kName = "lt_algo_get";
+  Bytes algo;
+  int32_t attribute;
+  uint64_t size;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &algo);
+    get(u, &attribute);
+    get(u, &size);
+  }
+};
+
+struct lt_algo_check {
+  static constexpr const char* kName = "lt_algo_check";
+  List desc;
+  List layoutA;
+  List layoutB;
+  List layoutC;
+  List layoutD;
+  Bytes algo;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &desc);
+    get(u, &layoutA);
+    get(u, &layoutB);
+    get(u, &layoutC);
+    get(u, &layoutD);
+    get(u, &algo);
+  }
+};
+
 }  // namespace calls
 
 // Reads the fields of a message that is_for_lane() and passes them to `run`. Throws
@@ -1289,7 +4651,6 @@ void dispatch(Number number, Unpacker& u, Run&& run) {
     case Number::event_record: return read_and_run<calls::event_record>(u, run);
     case Number::launch: return read_and_run<calls::launch>(u, run);
     case Number::launch_ex: return read_and_run<calls::launch_ex>(u, run);
-    case Number::blas_dot: return read_and_run<calls::blas_dot>(u, run);
     case Number::lt_heuristic: return read_and_run<calls::lt_heuristic>(u, run);
     case Number::lt_matmul: return read_and_run<calls::lt_matmul>(u, run);
     case Number::cudaMemsetAsync: return read_and_run<calls::cudaMemsetAsync>(u, run);
@@ -1327,6 +4688,147 @@ void dispatch(Number number, Unpacker& u, Run&& run) {
     case Number::cudnn_rnn_forward: return read_and_run<calls::cudnn_rnn_forward>(u, run);
     case Number::cudnn_rnn_backward_data: return read_and_run<calls::cudnn_rnn_backward_data>(u, run);
     case Number::cudnn_rnn_backward_weights: return read_and_run<calls::cudnn_rnn_backward_weights>(u, run);
+    case Number::cublasIsamax_v2: return read_and_run<calls::cublasIsamax_v2>(u, run);
+    case Number::cublasIdamax_v2: return read_and_run<calls::cublasIdamax_v2>(u, run);
+    case Number::cublasIcamax_v2: return read_and_run<calls::cublasIcamax_v2>(u, run);
+    case Number::cublasIzamax_v2: return read_and_run<calls::cublasIzamax_v2>(u, run);
+    case Number::cublasIsamin_v2: return read_and_run<calls::cublasIsamin_v2>(u, run);
+    case Number::cublasIdamin_v2: return read_and_run<calls::cublasIdamin_v2>(u, run);
+    case Number::cublasIcamin_v2: return read_and_run<calls::cublasIcamin_v2>(u, run);
+    case Number::cublasIzamin_v2: return read_and_run<calls::cublasIzamin_v2>(u, run);
+    case Number::cublasSasum_v2: return read_and_run<calls::cublasSasum_v2>(u, run);
+    case Number::cublasDasum_v2: return read_and_run<calls::cublasDasum_v2>(u, run);
+    case Number::cublasScasum_v2: return read_and_run<calls::cublasScasum_v2>(u, run);
+    case Number::cublasDzasum_v2: return read_and_run<calls::cublasDzasum_v2>(u, run);
+    case Number::cublasSaxpy_v2: return read_and_run<calls::cublasSaxpy_v2>(u, run);
+    case Number::cublasDaxpy_v2: return read_and_run<calls::cublasDaxpy_v2>(u, run);
+    case Number::cublasCaxpy_v2: return read_and_run<calls::cublasCaxpy_v2>(u, run);
+    case Number::cublasZaxpy_v2: return read_and_run<calls::cublasZaxpy_v2>(u, run);
+    case Number::cublasScopy_v2: return read_and_run<calls::cublasScopy_v2>(u, run);
+    case Number::cublasDcopy_v2: return read_and_run<calls::cublasDcopy_v2>(u, run);
+    case Number::cublasCcopy_v2: return read_and_run<calls::cublasCcopy_v2>(u, run);
+    case Number::cublasZcopy_v2: return read_and_run<calls::cublasZcopy_v2>(u, run);
+    case Number::cublasSdot_v2: return read_and_run<calls::cublasSdot_v2>(u, run);
+    case Number::cublasDdot_v2: return read_and_run<calls::cublasDdot_v2>(u, run);
+    case Number::cublasCdotc_v2: return read_and_run<calls::cublasCdotc_v2>(u, run);
+    case Number::cublasZdotc_v2: return read_and_run<calls::cublasZdotc_v2>(u, run);
+    case Number::cublasCdotu_v2: return read_and_run<calls::cublasCdotu_v2>(u, run);
+    case Number::cublasZdotu_v2: return read_and_run<calls::cublasZdotu_v2>(u, run);
+    case Number::cublasSnrm2_v2: return read_and_run<calls::cublasSnrm2_v2>(u, run);
+    case Number::cublasDnrm2_v2: return read_and_run<calls::cublasDnrm2_v2>(u, run);
+    case Number::cublasScnrm2_v2: return read_and_run<calls::cublasScnrm2_v2>(u, run);
+    case Number::cublasDznrm2_v2: return read_and_run<calls::cublasDznrm2_v2>(u, run);
+    case Number::cublasSrot_v2: return read_and_run<calls::cublasSrot_v2>(u, run);
+    case Number::cublasDrot_v2: return read_and_run<calls::cublasDrot_v2>(u, run);
+    case Number::cublasCrot_v2: return read_and_run<calls::cublasCrot_v2>(u, run);
+    case Number::cublasZrot_v2: return read_and_run<calls::cublasZrot_v2>(u, run);
+    case Number::cublasCsrot_v2: return read_and_run<calls::cublasCsrot_v2>(u, run);
+    case Number::cublasZdrot_v2: return read_and_run<calls::cublasZdrot_v2>(u, run);
+    case Number::cublasSrotg_v2: return read_and_run<calls::cublasSrotg_v2>(u, run);
+    case Number::cublasDrotg_v2: return read_and_run<calls::cublasDrotg_v2>(u, run);
+    case Number::cublasCrotg_v2: return read_and_run<calls::cublasCrotg_v2>(u, run);
+    case Number::cublasZrotg_v2: return read_and_run<calls::cublasZrotg_v2>(u, run);
+    case Number::cublasSrotm_v2: return read_and_run<calls::cublasSrotm_v2>(u, run);
+    case Number::cublasDrotm_v2: return read_and_run<calls::cublasDrotm_v2>(u, run);
+    case Number::cublasSrotmg_v2: return read_and_run<calls::cublasSrotmg_v2>(u, run);
+    case Number::cublasDrotmg_v2: return read_and_run<calls::cublasDrotmg_v2>(u, run);
+    case Number::cublasSscal_v2: return read_and_run<calls::cublasSscal_v2>(u, run);
+    case Number::cublasDscal_v2: return read_and_run<calls::cublasDscal_v2>(u, run);
+    case Number::cublasCscal_v2: return read_and_run<calls::cublasCscal_v2>(u, run);
+    case Number::cublasZscal_v2: return read_and_run<calls::cublasZscal_v2>(u, run);
+    case Number::cublasCsscal_v2: return read_and_run<calls::cublasCsscal_v2>(u, run);
+    case Number::cublasZdscal_v2: return read_and_run<calls::cublasZdscal_v2>(u, run);
+    case Number::cublasSswap_v2: return read_and_run<calls::cublasSswap_v2>(u, run);
+    case Number::cublasDswap_v2: return read_and_run<calls::cublasDswap_v2>(u, run);
+    case Number::cublasCswap_v2: return read_and_run<calls::cublasCswap_v2>(u, run);
+    case Number::cublasZswap_v2: return read_and_run<calls::cublasZswap_v2>(u, run);
+    case Number::cublasSger_v2: return read_and_run<calls::cublasSger_v2>(u, run);
+    case Number::cublasDger_v2: return read_and_run<calls::cublasDger_v2>(u, run);
+    case Number::cublasCgerc_v2: return read_and_run<calls::cublasCgerc_v2>(u, run);
+    case Number::cublasZgerc_v2: return read_and_run<calls::cublasZgerc_v2>(u, run);
+    case Number::cublasCgeru_v2: return read_and_run<calls::cublasCgeru_v2>(u, run);
+    case Number::cublasZgeru_v2: return read_and_run<calls::cublasZgeru_v2>(u, run);
+    case Number::cublasChemv_v2: return read_and_run<calls::cublasChemv_v2>(u, run);
+    case Number::cublasZhemv_v2: return read_and_run<calls::cublasZhemv_v2>(u, run);
+    case Number::cublasCher_v2: return read_and_run<calls::cublasCher_v2>(u, run);
+    case Number::cublasZher_v2: return read_and_run<calls::cublasZher_v2>(u, run);
+    case Number::cublasCher2_v2: return read_and_run<calls::cublasCher2_v2>(u, run);
+    case Number::cublasZher2_v2: return read_and_run<calls::cublasZher2_v2>(u, run);
+    case Number::cublasSsymv_v2: return read_and_run<calls::cublasSsymv_v2>(u, run);
+    case Number::cublasDsymv_v2: return read_and_run<calls::cublasDsymv_v2>(u, run);
+    case Number::cublasCsymv_v2: return read_and_run<calls::cublasCsymv_v2>(u, run);
+    case Number::cublasZsymv_v2: return read_and_run<calls::cublasZsymv_v2>(u, run);
+    case Number::cublasSsyr_v2: return read_and_run<calls::cublasSsyr_v2>(u, run);
+    case Number::cublasDsyr_v2: return read_and_run<calls::cublasDsyr_v2>(u, run);
+    case Number::cublasCsyr_v2: return read_and_run<calls::cublasCsyr_v2>(u, run);
+    case Number::cublasZsyr_v2: return read_and_run<calls::cublasZsyr_v2>(u, run);
+    case Number::cublasSsyr2_v2: return read_and_run<calls::cublasSsyr2_v2>(u, run);
+    case Number::cublasDsyr2_v2: return read_and_run<calls::cublasDsyr2_v2>(u, run);
+    case Number::cublasCsyr2_v2: return read_and_run<calls::cublasCsyr2_v2>(u, run);
+    case Number::cublasZsyr2_v2: return read_and_run<calls::cublasZsyr2_v2>(u, run);
+    case Number::cublasStrmv_v2: return read_and_run<calls::cublasStrmv_v2>(u, run);
+    case Number::cublasDtrmv_v2: return read_and_run<calls::cublasDtrmv_v2>(u, run);
+    case Number::cublasCtrmv_v2: return read_and_run<calls::cublasCtrmv_v2>(u, run);
+    case Number::cublasZtrmv_v2: return read_and_run<calls::cublasZtrmv_v2>(u, run);
+    case Number::cublasStrsv_v2: return read_and_run<calls::cublasStrsv_v2>(u, run);
+    case Number::cublasDtrsv_v2: return read_and_run<calls::cublasDtrsv_v2>(u, run);
+    case Number::cublasCtrsv_v2: return read_and_run<calls::cublasCtrsv_v2>(u, run);
+    case Number::cublasZtrsv_v2: return read_and_run<calls::cublasZtrsv_v2>(u, run);
+    case Number::cublasChemm_v2: return read_and_run<calls::cublasChemm_v2>(u, run);
+    case Number::cublasZhemm_v2: return read_and_run<calls::cublasZhemm_v2>(u, run);
+    case Number::cublasCherk_v2: return read_and_run<calls::cublasCherk_v2>(u, run);
+    case Number::cublasZherk_v2: return read_and_run<calls::cublasZherk_v2>(u, run);
+    case Number::cublasCher2k_v2: return read_and_run<calls::cublasCher2k_v2>(u, run);
+    case Number::cublasZher2k_v2: return read_and_run<calls::cublasZher2k_v2>(u, run);
+    case Number::cublasSsymm_v2: return read_and_run<calls::cublasSsymm_v2>(u, run);
+    case Number::cublasDsymm_v2: return read_and_run<calls::cublasDsymm_v2>(u, run);
+    case Number::cublasCsymm_v2: return read_and_run<calls::cublasCsymm_v2>(u, run);
+    case Number::cublasZsymm_v2: return read_and_run<calls::cublasZsymm_v2>(u, run);
+    case Number::cublasSsyrk_v2: return read_and_run<calls::cublasSsyrk_v2>(u, run);
+    case Number::cublasDsyrk_v2: return read_and_run<calls::cublasDsyrk_v2>(u, run);
+    case Number::cublasCsyrk_v2: return read_and_run<calls::cublasCsyrk_v2>(u, run);
+    case Number::cublasZsyrk_v2: return read_and_run<calls::cublasZsyrk_v2>(u, run);
+    case Number::cublasSsyr2k_v2: return read_and_run<calls::cublasSsyr2k_v2>(u, run);
+    case Number::cublasDsyr2k_v2: return read_and_run<calls::cublasDsyr2k_v2>(u, run);
+    case Number::cublasCsyr2k_v2: return read_and_run<calls::cublasCsyr2k_v2>(u, run);
+    case Number::cublasZsyr2k_v2: return read_and_run<calls::cublasZsyr2k_v2>(u, run);
+    case Number::cublasStrmm_v2: return read_and_run<calls::cublasStrmm_v2>(u, run);
+    case Number::cublasDtrmm_v2: return read_and_run<calls::cublasDtrmm_v2>(u, run);
+    case Number::cublasCtrmm_v2: return read_and_run<calls::cublasCtrmm_v2>(u, run);
+    case Number::cublasZtrmm_v2: return read_and_run<calls::cublasZtrmm_v2>(u, run);
+    case Number::cublasStrsm_v2: return read_and_run<calls::cublasStrsm_v2>(u, run);
+    case Number::cublasDtrsm_v2: return read_and_run<calls::cublasDtrsm_v2>(u, run);
+    case Number::cublasCtrsm_v2: return read_and_run<calls::cublasCtrsm_v2>(u, run);
+    case Number::cublasZtrsm_v2: return read_and_run<calls::cublasZtrsm_v2>(u, run);
+    case Number::cublasSgemmBatched: return read_and_run<calls::cublasSgemmBatched>(u, run);
+    case Number::cublasDgemmBatched: return read_and_run<calls::cublasDgemmBatched>(u, run);
+    case Number::cublasCgemmBatched: return read_and_run<calls::cublasCgemmBatched>(u, run);
+    case Number::cublasZgemmBatched: return read_and_run<calls::cublasZgemmBatched>(u, run);
+    case Number::cublasStrsmBatched: return read_and_run<calls::cublasStrsmBatched>(u, run);
+    case Number::cublasDtrsmBatched: return read_and_run<calls::cublasDtrsmBatched>(u, run);
+    case Number::cublasCtrsmBatched: return read_and_run<calls::cublasCtrsmBatched>(u, run);
+    case Number::cublasZtrsmBatched: return read_and_run<calls::cublasZtrsmBatched>(u, run);
+    case Number::cublasSgetrfBatched: return read_and_run<calls::cublasSgetrfBatched>(u, run);
+    case Number::cublasDgetrfBatched: return read_and_run<calls::cublasDgetrfBatched>(u, run);
+    case Number::cublasCgetrfBatched: return read_and_run<calls::cublasCgetrfBatched>(u, run);
+    case Number::cublasZgetrfBatched: return read_and_run<calls::cublasZgetrfBatched>(u, run);
+    case Number::cublasSgetrsBatched: return read_and_run<calls::cublasSgetrsBatched>(u, run);
+    case Number::cublasDgetrsBatched: return read_and_run<calls::cublasDgetrsBatched>(u, run);
+    case Number::cublasCgetrsBatched: return read_and_run<calls::cublasCgetrsBatched>(u, run);
+    case Number::cublasZgetrsBatched: return read_and_run<calls::cublasZgetrsBatched>(u, run);
+    case Number::cublasSgeqrfBatched: return read_and_run<calls::cublasSgeqrfBatched>(u, run);
+    case Number::cublasDgeqrfBatched: return read_and_run<calls::cublasDgeqrfBatched>(u, run);
+    case Number::cublasCgeqrfBatched: return read_and_run<calls::cublasCgeqrfBatched>(u, run);
+    case Number::cublasZgeqrfBatched: return read_and_run<calls::cublasZgeqrfBatched>(u, run);
+    case Number::cublasSgelsBatched: return read_and_run<calls::cublasSgelsBatched>(u, run);
+    case Number::cublasDgelsBatched: return read_and_run<calls::cublasDgelsBatched>(u, run);
+    case Number::cublasCgelsBatched: return read_and_run<calls::cublasCgelsBatched>(u, run);
+    case Number::cublasZgelsBatched: return read_and_run<calls::cublasZgelsBatched>(u, run);
+    case Number::cublasDotEx: return read_and_run<calls::cublasDotEx>(u, run);
+    case Number::lt_algo_init: return read_and_run<calls::lt_algo_init>(u, run);
+    case Number::lt_algo_set: return read_and_run<calls::lt_algo_set>(u, run);
+    case Number::lt_algo_get: return read_and_run<calls::lt_algo_get>(u, run);
+    case Number::lt_algo_check: return read_and_run<calls::lt_algo_check>(u, run);
     default: break;
   }
 }
@@ -1342,7 +4844,6 @@ inline bool is_for_lane(Number number) {
     case Number::event_record:
     case Number::launch:
     case Number::launch_ex:
-    case Number::blas_dot:
     case Number::lt_heuristic:
     case Number::lt_matmul:
     case Number::cudaMemsetAsync:
@@ -1380,6 +4881,147 @@ inline bool is_for_lane(Number number) {
     case Number::cudnn_rnn_forward:
     case Number::cudnn_rnn_backward_data:
     case Number::cudnn_rnn_backward_weights:
+    case Number::cublasIsamax_v2:
+    case Number::cublasIdamax_v2:
+    case Number::cublasIcamax_v2:
+    case Number::cublasIzamax_v2:
+    case Number::cublasIsamin_v2:
+    case Number::cublasIdamin_v2:
+    case Number::cublasIcamin_v2:
+    case Number::cublasIzamin_v2:
+    case Number::cublasSasum_v2:
+    case Number::cublasDasum_v2:
+    case Number::cublasScasum_v2:
+    case Number::cublasDzasum_v2:
+    case Number::cublasSaxpy_v2:
+    case Number::cublasDaxpy_v2:
+    case Number::cublasCaxpy_v2:
+    case Number::cublasZaxpy_v2:
+    case Number::cublasScopy_v2:
+    case Number::cublasDcopy_v2:
+    case Number::cublasCcopy_v2:
+    case Number::cublasZcopy_v2:
+    case Number::cublasSdot_v2:
+    case Number::cublasDdot_v2:
+    case Number::cublasCdotc_v2:
+    case Number::cublasZdotc_v2:
+    case Number::cublasCdotu_v2:
+    case Number::cublasZdotu_v2:
+    case Number::cublasSnrm2_v2:
+    case Number::cublasDnrm2_v2:
+    case Number::cublasScnrm2_v2:
+    case Number::cublasDznrm2_v2:
+    case Number::cublasSrot_v2:
+    case Number::cublasDrot_v2:
+    case Number::cublasCrot_v2:
+    case Number::cublasZrot_v2:
+    case Number::cublasCsrot_v2:
+    case Number::cublasZdrot_v2:
+    case Number::cublasSrotg_v2:
+    case Number::cublasDrotg_v2:
+    case Number::cublasCrotg_v2:
+    case Number::cublasZrotg_v2:
+    case Number::cublasSrotm_v2:
+    case Number::cublasDrotm_v2:
+    case Number::cublasSrotmg_v2:
+    case Number::cublasDrotmg_v2:
+    case Number::cublasSscal_v2:
+    case Number::cublasDscal_v2:
+    case Number::cublasCscal_v2:
+    case Number::cublasZscal_v2:
+    case Number::cublasCsscal_v2:
+    case Number::cublasZdscal_v2:
+    case Number::cublasSswap_v2:
+    case Number::cublasDswap_v2:
+    case Number::cublasCswap_v2:
+    case Number::cublasZswap_v2:
+    case Number::cublasSger_v2:
+    case Number::cublasDger_v2:
+    case Number::cublasCgerc_v2:
+    case Number::cublasZgerc_v2:
+    case Number::cublasCgeru_v2:
+    case Number::cublasZgeru_v2:
+    case Number::cublasChemv_v2:
+    case Number::cublasZhemv_v2:
+    case Number::cublasCher_v2:
+    case Number::cublasZher_v2:
+    case Number::cublasCher2_v2:
+    case Number::cublasZher2_v2:
+    case Number::cublasSsymv_v2:
+    case Number::cublasDsymv_v2:
+    case Number::cublasCsymv_v2:
+    case Number::cublasZsymv_v2:
+    case Number::cublasSsyr_v2:
+    case Number::cublasDsyr_v2:
+    case Number::cublasCsyr_v2:
+    case Number::cublasZsyr_v2:
+    case Number::cublasSsyr2_v2:
+    case Number::cublasDsyr2_v2:
+    case Number::cublasCsyr2_v2:
+    case Number::cublasZsyr2_v2:
+    case Number::cublasStrmv_v2:
+    case Number::cublasDtrmv_v2:
+    case Number::cublasCtrmv_v2:
+    case Number::cublasZtrmv_v2:
+    case Number::cublasStrsv_v2:
+    case Number::cublasDtrsv_v2:
+    case Number::cublasCtrsv_v2:
+    case Number::cublasZtrsv_v2:
+    case Number::cublasChemm_v2:
+    case Number::cublasZhemm_v2:
+    case Number::cublasCherk_v2:
+    case Number::cublasZherk_v2:
+    case Number::cublasCher2k_v2:
+    case Number::cublasZher2k_v2:
+    case Number::cublasSsymm_v2:
+    case Number::cublasDsymm_v2:
+    case Number::cublasCsymm_v2:
+    case Number::cublasZsymm_v2:
+    case Number::cublasSsyrk_v2:
+    case Number::cublasDsyrk_v2:
+    case Number::cublasCsyrk_v2:
+    case Number::cublasZsyrk_v2:
+    case Number::cublasSsyr2k_v2:
+    case Number::cublasDsyr2k_v2:
+    case Number::cublasCsyr2k_v2:
+    case Number::cublasZsyr2k_v2:
+    case Number::cublasStrmm_v2:
+    case Number::cublasDtrmm_v2:
+    case Number::cublasCtrmm_v2:
+    case Number::cublasZtrmm_v2:
+    case Number::cublasStrsm_v2:
+    case Number::cublasDtrsm_v2:
+    case Number::cublasCtrsm_v2:
+    case Number::cublasZtrsm_v2:
+    case Number::cublasSgemmBatched:
+    case Number::cublasDgemmBatched:
+    case Number::cublasCgemmBatched:
+    case Number::cublasZgemmBatched:
+    case Number::cublasStrsmBatched:
+    case Number::cublasDtrsmBatched:
+    case Number::cublasCtrsmBatched:
+    case Number::cublasZtrsmBatched:
+    case Number::cublasSgetrfBatched:
+    case Number::cublasDgetrfBatched:
+    case Number::cublasCgetrfBatched:
+    case Number::cublasZgetrfBatched:
+    case Number::cublasSgetrsBatched:
+    case Number::cublasDgetrsBatched:
+    case Number::cublasCgetrsBatched:
+    case Number::cublasZgetrsBatched:
+    case Number::cublasSgeqrfBatched:
+    case Number::cublasDgeqrfBatched:
+    case Number::cublasCgeqrfBatched:
+    case Number::cublasZgeqrfBatched:
+    case Number::cublasSgelsBatched:
+    case Number::cublasDgelsBatched:
+    case Number::cublasCgelsBatched:
+    case Number::cublasZgelsBatched:
+    case Number::cublasDotEx:
+    case Number::lt_algo_init:
+    case Number::lt_algo_set:
+    case Number::lt_algo_get:
+    case Number::lt_algo_check:
       return true;
     default: return false;
   }
@@ -1397,7 +5039,6 @@ inline uint32_t field_count(Number number) {
     case Number::event_record: return 3;
     case Number::launch: return 10;
     case Number::launch_ex: return 11;
-    case Number::blas_dot: return 8;
     case Number::lt_heuristic: return 7;
     case Number::lt_matmul: return 15;
     case Number::cudaMemsetAsync: return 4;
@@ -1435,6 +5076,147 @@ inline uint32_t field_count(Number number) {
     case Number::cudnn_rnn_forward: return 24;
     case Number::cudnn_rnn_backward_data: return 26;
     case Number::cudnn_rnn_backward_weights: return 20;
+    case Number::cublasIsamax_v2: return 5;
+    case Number::cublasIdamax_v2: return 5;
+    case Number::cublasIcamax_v2: return 5;
+    case Number::cublasIzamax_v2: return 5;
+    case Number::cublasIsamin_v2: return 5;
+    case Number::cublasIdamin_v2: return 5;
+    case Number::cublasIcamin_v2: return 5;
+    case Number::cublasIzamin_v2: return 5;
+    case Number::cublasSasum_v2: return 5;
+    case Number::cublasDasum_v2: return 5;
+    case Number::cublasScasum_v2: return 5;
+    case Number::cublasDzasum_v2: return 5;
+    case Number::cublasSaxpy_v2: return 7;
+    case Number::cublasDaxpy_v2: return 7;
+    case Number::cublasCaxpy_v2: return 7;
+    case Number::cublasZaxpy_v2: return 7;
+    case Number::cublasScopy_v2: return 6;
+    case Number::cublasDcopy_v2: return 6;
+    case Number::cublasCcopy_v2: return 6;
+    case Number::cublasZcopy_v2: return 6;
+    case Number::cublasSdot_v2: return 7;
+    case Number::cublasDdot_v2: return 7;
+    case Number::cublasCdotc_v2: return 7;
+    case Number::cublasZdotc_v2: return 7;
+    case Number::cublasCdotu_v2: return 7;
+    case Number::cublasZdotu_v2: return 7;
+    case Number::cublasSnrm2_v2: return 5;
+    case Number::cublasDnrm2_v2: return 5;
+    case Number::cublasScnrm2_v2: return 5;
+    case Number::cublasDznrm2_v2: return 5;
+    case Number::cublasSrot_v2: return 8;
+    case Number::cublasDrot_v2: return 8;
+    case Number::cublasCrot_v2: return 8;
+    case Number::cublasZrot_v2: return 8;
+    case Number::cublasCsrot_v2: return 8;
+    case Number::cublasZdrot_v2: return 8;
+    case Number::cublasSrotg_v2: return 5;
+    case Number::cublasDrotg_v2: return 5;
+    case Number::cublasCrotg_v2: return 5;
+    case Number::cublasZrotg_v2: return 5;
+    case Number::cublasSrotm_v2: return 7;
+    case Number::cublasDrotm_v2: return 7;
+    case Number::cublasSrotmg_v2: return 6;
+    case Number::cublasDrotmg_v2: return 6;
+    case Number::cublasSscal_v2: return 5;
+    case Number::cublasDscal_v2: return 5;
+    case Number::cublasCscal_v2: return 5;
+    case Number::cublasZscal_v2: return 5;
+    case Number::cublasCsscal_v2: return 5;
+    case Number::cublasZdscal_v2: return 5;
+    case Number::cublasSswap_v2: return 6;
+    case Number::cublasDswap_v2: return 6;
+    case Number::cublasCswap_v2: return 6;
+    case Number::cublasZswap_v2: return 6;
+    case Number::cublasSger_v2: return 10;
+    case Number::cublasDger_v2: return 10;
+    case Number::cublasCgerc_v2: return 10;
+    case Number::cublasZgerc_v2: return 10;
+    case Number::cublasCgeru_v2: return 10;
+    case Number::cublasZgeru_v2: return 10;
+    case Number::cublasChemv_v2: return 11;
+    case Number::cublasZhemv_v2: return 11;
+    case Number::cublasCher_v2: return 8;
+    case Number::cublasZher_v2: return 8;
+    case Number::cublasCher2_v2: return 10;
+    case Number::cublasZher2_v2: return 10;
+    case Number::cublasSsymv_v2: return 11;
+    case Number::cublasDsymv_v2: return 11;
+    case Number::cublasCsymv_v2: return 11;
+    case Number::cublasZsymv_v2: return 11;
+    case Number::cublasSsyr_v2: return 8;
+    case Number::cublasDsyr_v2: return 8;
+    case Number::cublasCsyr_v2: return 8;
+    case Number::cublasZsyr_v2: return 8;
+    case Number::cublasSsyr2_v2: return 10;
+    case Number::cublasDsyr2_v2: return 10;
+    case Number::cublasCsyr2_v2: return 10;
+    case Number::cublasZsyr2_v2: return 10;
+    case Number::cublasStrmv_v2: return 9;
+    case Number::cublasDtrmv_v2: return 9;
+    case Number::cublasCtrmv_v2: return 9;
+    case Number::cublasZtrmv_v2: return 9;
+    case Number::cublasStrsv_v2: return 9;
+    case Number::cublasDtrsv_v2: return 9;
+    case Number::cublasCtrsv_v2: return 9;
+    case Number::cublasZtrsv_v2: return 9;
+    case Number::cublasChemm_v2: return 13;
+    case Number::cublasZhemm_v2: return 13;
+    case Number::cublasCherk_v2: return 11;
+    case Number::cublasZherk_v2: return 11;
+    case Number::cublasCher2k_v2: return 13;
+    case Number::cublasZher2k_v2: return 13;
+    case Number::cublasSsymm_v2: return 13;
+    case Number::cublasDsymm_v2: return 13;
+    case Number::cublasCsymm_v2: return 13;
+    case Number::cublasZsymm_v2: return 13;
+    case Number::cublasSsyrk_v2: return 11;
+    case Number::cublasDsyrk_v2: return 11;
+    case Number::cublasCsyrk_v2: return 11;
+    case Number::cublasZsyrk_v2: return 11;
+    case Number::cublasSsyr2k_v2: return 13;
+    case Number::cublasDsyr2k_v2: return 13;
+    case Number::cublasCsyr2k_v2: return 13;
+    case Number::cublasZsyr2k_v2: return 13;
+    case Number::cublasStrmm_v2: return 14;
+    case Number::cublasDtrmm_v2: return 14;
+    case Number::cublasCtrmm_v2: return 14;
+    case Number::cublasZtrmm_v2: return 14;
+    case Number::cublasStrsm_v2: return 12;
+    case Number::cublasDtrsm_v2: return 12;
+    case Number::cublasCtrsm_v2: return 12;
+    case Number::cublasZtrsm_v2: return 12;
+    case Number::cublasSgemmBatched: return 15;
+    case Number::cublasDgemmBatched: return 15;
+    case Number::cublasCgemmBatched: return 15;
+    case Number::cublasZgemmBatched: return 15;
+    case Number::cublasStrsmBatched: return 13;
+    case Number::cublasDtrsmBatched: return 13;
+    case Number::cublasCtrsmBatched: return 13;
+    case Number::cublasZtrsmBatched: return 13;
+    case Number::cublasSgetrfBatched: return 7;
+    case Number::cublasDgetrfBatched: return 7;
+    case Number::cublasCgetrfBatched: return 7;
+    case Number::cublasZgetrfBatched: return 7;
+    case Number::cublasSgetrsBatched: return 10;
+    case Number::cublasDgetrsBatched: return 10;
+    case Number::cublasCgetrsBatched: return 10;
+    case Number::cublasZgetrsBatched: return 10;
+    case Number::cublasSgeqrfBatched: return 7;
+    case Number::cublasDgeqrfBatched: return 7;
+    case Number::cublasCgeqrfBatched: return 7;
+    case Number::cublasZgeqrfBatched: return 7;
+    case Number::cublasSgelsBatched: return 11;
+    case Number::cublasDgelsBatched: return 11;
+    case Number::cublasCgelsBatched: return 11;
+    case Number::cublasZgelsBatched: return 11;
+    case Number::cublasDotEx: return 11;
+    case Number::lt_algo_init: return 7;
+    case Number::lt_algo_set: return 3;
+    case Number::lt_algo_get: return 3;
+    case Number::lt_algo_check: return 6;
     default: return 0;
   }
 }

@@ -29,10 +29,12 @@ class Answer {
   char* prepare(size_t size = 0) {
     ReplySlot& to = channel_->slots[slot_];
     if (!is_awaited(to.state.load(std::memory_order_acquire))) return nullptr;
-    constexpr char kSuccess[] = {'\xd2', 0, 0, 0, 0};  // so long that the bytes are aligned
+    // So long that a few bytes are aligned for every type.
+    constexpr char kZero[] = {'\xd3', 0, 0, 0, 0, 0, 0, 0, 0};
+    const char list[] = {'\xdd', 0, 0, 0, static_cast<char>(size ? 2 : 1)};
     Packer reply;
-    reply.array(size ? 2 : 1);
-    reply.append(kSuccess, sizeof kSuccess);
+    reply.append(list, sizeof list);
+    reply.append(kZero, sizeof kZero);
     if (size) reply.bytes_length(size);
     if (reply.size() + size > kReplyBytes) return nullptr;
     memcpy(to.data, reply.data(), reply.size());

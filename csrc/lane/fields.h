@@ -25,9 +25,10 @@ struct List {
   Unpacker values() const { return Unpacker(data, size); }
 };
 
-// A scalar on the host (its bytes) or on the device (its address).
+// A scalar on the host (its bytes) or on the device (its address). The largest has five elements:
+// the parameters of a modified rotation.
 struct Scalar {
-  alignas(16) char host[16];
+  alignas(16) char host[kMaxScalar];
   size_t size = 0;
   uint64_t device = 0;
   // Throws std::invalid_argument when it is not where the library will look for it: an address of
@@ -36,6 +37,18 @@ struct Scalar {
     if (on_device == (size != 0)) throw std::invalid_argument("a scalar in the wrong memory");
     return size ? host : reinterpret_cast<const void*>(device);
   }
+};
+
+// What a routine of cuBLAS gives back, besides its status.
+struct ReturnsResult {};   // a scalar, which goes to device memory or into the reply
+struct ChangesScalars {};  // some of its scalars: when they were on the host, into the reply
+struct ReturnsInfo {};     // what it says of its arguments; then its status is in the reply as well
+
+// Where a routine finds and leaves what is not in the message.
+struct BlasPlaces {
+  bool on_device;          // scalars are in device memory
+  void* result = nullptr;  // for a result that goes into the reply
+  int32_t info = 0;
 };
 
 template <typename T>

@@ -1,6 +1,8 @@
 // Reads every call and does nothing: what the protocol itself costs.
 #pragma once
 
+#include <type_traits>
+
 #include "../generated/calls.h"
 #include "executor.h"
 
@@ -14,13 +16,20 @@ class NullExecutor : public Executor {
 
  private:
   template <typename Call>
-  void do_nothing(const Call&, Answer*) {}
+  void do_nothing(const Call& c, Answer* answer) {
+    if constexpr (std::is_base_of_v<ReturnsResult, Call>) {
+      if (c.result == 0) zeros(c.result_size(), answer);
+    } else if constexpr (std::is_base_of_v<ReturnsInfo, Call>) {
+      answer->outputs.integer(0);
+      answer->outputs.integer(0);
+      answer->output_count = 2;
+    } else if constexpr (std::is_base_of_v<ChangesScalars, Call>) {
+      c.pack(&answer->outputs);
+      answer->output_count = Call::kChanged;
+    }
+  }
   // Calls with outputs: what is read back is zero.
   void do_nothing(const calls::copy_fetch& call, Answer* answer) { zeros(call.count, answer); }
-  void do_nothing(const calls::blas_dot& call, Answer* answer) {
-    constexpr int kReal64 = 1;  // CUDA_R_64F
-    zeros(call.type == kReal64 ? 8 : 4, answer);
-  }
   void do_nothing(const calls::cudaEventElapsedTime&, Answer* answer) {
     answer->outputs.real(0);
     answer->output_count = 1;
@@ -28,6 +37,25 @@ class NullExecutor : public Executor {
   void do_nothing(const calls::lt_heuristic&, Answer* answer) {
     answer->outputs.array(0);
     answer->output_count = 1;
+  }
+
+  void do_nothing(const calls::lt_algo_check& call, Answer* answer) {
+    answer->outputs.array(1);
+    answer->outputs.array(3);
+    answer->outputs.bytes(call.algo.data, call.algo.size);
+    answer->outputs.integer(0);
+    answer->outputs.real(1);
+    answer->output_count = 1;
+  }
+  void do_nothing(const calls::lt_algo_init&, Answer* answer) { zeros(kAlgorithmBytes, answer); }
+  void do_nothing(const calls::lt_algo_set& call, Answer* answer) {
+    answer->outputs.bytes(call.algo.data, call.algo.size);
+    answer->output_count = 1;
+  }
+  void do_nothing(const calls::lt_algo_get& call, Answer* answer) {
+    zeros(call.size, answer);
+    answer->outputs.unsigned_integer(call.size);
+    answer->output_count = 2;
   }
 
   void do_nothing(const calls::cudnn_batch_norm_room&, Answer* answer) {
@@ -40,6 +68,7 @@ class NullExecutor : public Executor {
     answer->outputs.integer(0);
     answer->output_count = 2;
   }
+  static constexpr size_t kAlgorithmBytes = 64;
 
   static void zeros(uint64_t count, Answer* answer) {
     constexpr uint64_t kMost = 4096;

@@ -4,46 +4,27 @@ A handle's settings (stream, workspace, modes, multiprocessors) are kept in the 
 as one ``blas_configure`` message, only when a compute call follows a change.
 """
 
+from mnemosyne.api.cublas_routines import ROUTINES, once
 from mnemosyne.api.spec import Call, Field, Mode
-from mnemosyne.api.words import BLAS, I32, I64, PTR, SCALAR, handwritten
+from mnemosyne.api.words import BLAS, I32, I64, PTR, RESULT, SCALAR, handwritten
 
 _SIZES = {"S": "4", "D": "8", "C": "8", "Z": "16"}  # bytes of one element
-
-
-def _once(name: str, *params: Field) -> Call:
-    return Call(name, "cublas", Mode.ONCE, (BLAS(), *params), "cublasStatus_t", lane=True)
 
 
 def _mnk() -> tuple[Field, ...]:
     return (I32("transa"), I32("transb"), I32("m"), I32("n"), I32("k"))
 
 
-def _gemm(t: str) -> Call:
-    s = _SIZES[t]
-    return _once(
-        f"cublas{t}gemm_v2", *_mnk(), SCALAR("alpha", s), PTR("A"), I32("lda"), PTR("B"),
-        I32("ldb"), SCALAR("beta", s), PTR("C"), I32("ldc"),
-    )  # fmt: skip
-
-
 def _gemm_strided(t: str) -> Call:
     s = _SIZES[t]
-    return _once(
+    return once(
         f"cublas{t}gemmStridedBatched", *_mnk(), SCALAR("alpha", s), PTR("A"), I32("lda"),
         I64("strideA"), PTR("B"), I32("ldb"), I64("strideB"), SCALAR("beta", s), PTR("C"),
         I32("ldc"), I64("strideC"), I32("batchCount"),
     )  # fmt: skip
 
 
-def _gemv(t: str) -> Call:
-    s = _SIZES[t]
-    return _once(
-        f"cublas{t}gemv_v2", I32("trans"), I32("m"), I32("n"), SCALAR("alpha", s), PTR("A"),
-        I32("lda"), PTR("x"), I32("incx"), SCALAR("beta", s), PTR("y"), I32("incy"),
-    )  # fmt: skip
-
-
-_COMPUTE_SIZE = "compute_scalar_size(computeType)"
+_COMPUTE_SIZE = "compute_scalar_size(computeType, Ctype)"
 
 REGULAR = [
     Call(
@@ -52,23 +33,27 @@ REGULAR = [
     Call(
         "cublasDestroy_v2", "cublas", Mode.ASYNC, (BLAS().gone,), "cublasStatus_t", journal=True
     ),
-    *[_gemm(t) for t in _SIZES],
+    *ROUTINES,
     *[_gemm_strided(t) for t in _SIZES],
-    *[_gemv(t) for t in _SIZES],
-    _once(
+    once(
         "cublasSgemmEx", *_mnk(), SCALAR("alpha", "4"), PTR("A"), I32("Atype"), I32("lda"),
         PTR("B"), I32("Btype"), I32("ldb"), SCALAR("beta", "4"), PTR("C"), I32("Ctype"), I32("ldc"),
     ),
-    _once(
+    once(
         "cublasGemmEx", *_mnk(), SCALAR("alpha", _COMPUTE_SIZE), PTR("A"), I32("Atype"),
         I32("lda"), PTR("B"), I32("Btype"), I32("ldb"), SCALAR("beta", _COMPUTE_SIZE), PTR("C"),
         I32("Ctype"), I32("ldc"), I32("computeType"), I32("algo"),
     ),
-    _once(
+    once(
         "cublasGemmStridedBatchedEx", *_mnk(), SCALAR("alpha", _COMPUTE_SIZE), PTR("A"),
         I32("Atype"), I32("lda"), I64("strideA"), PTR("B"), I32("Btype"), I32("ldb"),
         I64("strideB"), SCALAR("beta", _COMPUTE_SIZE), PTR("C"), I32("Ctype"), I32("ldc"),
         I64("strideC"), I32("batchCount"), I32("computeType"), I32("algo"),
+    ),
+    once(
+        "cublasDotEx", I32("n"), PTR("x"), I32("xType"), I32("incx"), PTR("y"), I32("yType"),
+        I32("incy"), RESULT("result", "data_size(resultType)"), I32("resultType"),
+        I32("executionType"),
     ),
 ]  # fmt: skip
 
@@ -80,8 +65,9 @@ BY_HAND = [
         "cublasSetWorkspace_v2",
     ),
     *handwritten(
-        "cublas", Mode.CUSTOM, "the result goes to host or device memory, as the pointer mode says",
-        "cublasDdot_v2", "cublasSdot_v2",
+        "cublas", Mode.CUSTOM, "copies of rows or of single elements",
+        "cublasGetMatrixAsync", "cublasGetVectorAsync", "cublasSetMatrixAsync",
+        "cublasSetVectorAsync",
     ),
     *handwritten(
         "cublasLt", Mode.LOCAL, "descriptors are recorded in the client and sent by content",
@@ -93,5 +79,10 @@ BY_HAND = [
     *handwritten(
         "cublasLt", Mode.CUSTOM, "sends descriptors by content; heuristics are cached by content",
         "cublasLtCreate", "cublasLtDestroy", "cublasLtMatmul", "cublasLtMatmulAlgoGetHeuristic",
+    ),
+    *handwritten(
+        "cublasLt", Mode.CUSTOM, "an algorithm is bytes that the server's library reads",
+        "cublasLtMatmulAlgoCheck", "cublasLtMatmulAlgoConfigGetAttribute",
+        "cublasLtMatmulAlgoConfigSetAttribute", "cublasLtMatmulAlgoInit",
     ),
 ]  # fmt: skip

@@ -77,13 +77,6 @@ LIBRARIES = [
          I32("smCountTarget")),
         journal=True,
     ),
-    # type: cudaDataType; result 0: the dot product comes back in the reply.
-    Message(
-        "blas_dot",
-        (BLAS(), I32("type"), I32("n"), PTR("x"), I32("incx"), PTR("y"), I32("incy"),
-         PTR("result")),
-        (BYTES("value"),), lane=True,
-    ),
     # desc: [computeType, scaleType, [[attribute, bytes], ...]]
     # layouts: [type, rows, cols, ld, [[attribute, bytes], ...]]
     # preference: [[attribute, bytes], ...]
@@ -92,6 +85,29 @@ LIBRARIES = [
         "lt_heuristic",
         (LIST("desc"), LIST("layoutA"), LIST("layoutB"), LIST("layoutC"), LIST("layoutD"),
          LIST("preference"), I32("requested")),
+        (LIST("results"),), lane=True,
+    ),
+    # An algorithm is 64 bytes that only the library reads; what it says of one is kept by content.
+    Message(
+        "lt_algo_init",
+        (I32("computeType"), I32("scaleType"), I32("Atype"), I32("Btype"), I32("Ctype"),
+         I32("Dtype"), I32("algoId")),
+        (BYTES("algo"),), lane=True,
+    ),
+    Message(
+        "lt_algo_set", (BYTES("algo"), I32("attribute"), BYTES("value")), (BYTES("algo"),),
+        lane=True,
+    ),
+    # value: as much of the attribute as fits into `size` bytes; written: of how many
+    Message(
+        "lt_algo_get", (BYTES("algo"), I32("attribute"), SIZE("size")),
+        (BYTES("value"), SIZE("written")), lane=True,
+    ),
+    # results: as those of lt_heuristic, one
+    Message(
+        "lt_algo_check",
+        (LIST("desc"), LIST("layoutA"), LIST("layoutB"), LIST("layoutC"), LIST("layoutD"),
+         BYTES("algo")),
         (LIST("results"),), lane=True,
     ),
     Message(

@@ -39,6 +39,7 @@ class Kind(Enum):
     CUDNN = "cudnn"  # cuDNN handle
     FUNCTION = "function"  # kernel id given out by the server
     SCALAR = "scalar"  # host or device scalar: bytes when on the host, else a device pointer
+    RESULT = "result"  # where a scalar goes: a device pointer, or 0 for into the reply as bytes
     BYTES = "bytes"
     TEXT = "text"
     LIST = "list"  # nested array, checked by its handler
@@ -51,6 +52,7 @@ class Way(Enum):
     OUT = "out"  # comes back in the reply
     NEW = "new"  # the client invents the handle and sends its number
     GONE = "gone"  # the handle is dead after the call
+    INOUT = "inout"  # SCALAR: changed in place; when on the host, the reply brings the new bytes
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Field:
     kind: Kind
     ctype: str  # C type as the prototype spells it
     way: Way = Way.IN
-    size: str = ""  # BYTES, SCALAR: C expression of the length in bytes
+    size: str = ""  # BYTES, SCALAR, RESULT: C expression of the length in bytes
 
     @property
     def out(self) -> Field:
@@ -74,6 +76,10 @@ class Field:
     @property
     def gone(self) -> Field:
         return replace(self, way=Way.GONE)
+
+    @property
+    def inout(self) -> Field:
+        return replace(self, way=Way.INOUT)
 
 
 @dataclass(frozen=True)
@@ -107,6 +113,8 @@ class Call:
             return None
         sent = tuple(p for p in self.params if p.way is not Way.OUT)
         outputs = tuple(p for p in self.params if p.way is Way.OUT)
+        if outputs and self.mode is Mode.ONCE:  # what the library says of the arguments
+            outputs += (Field("status", Kind.INT, "int", Way.OUT),)
         return Message(self.name, sent, outputs, self.journal, self.lane)
 
 

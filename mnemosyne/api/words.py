@@ -56,6 +56,11 @@ def SCALAR(name: str, size: str) -> Field:
     return Field(name, Kind.SCALAR, "void*", size=size)
 
 
+def RESULT(name: str, size: str) -> Field:
+    """Where a scalar goes: host or device memory, as the handle's pointer mode says."""
+    return Field(name, Kind.RESULT, "void*", size=size)
+
+
 def BYTES(name: str, size: str = "") -> Field:
     return Field(name, Kind.BYTES, "void*", size=size)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mnemosyne.api import Call, Field, Kind, Message, Mode, Spec
+from mnemosyne.api.spec import Way
 from mnemosyne.codegen.text import HEADER
 
 _INTEGER = {
@@ -12,7 +13,8 @@ _INTEGER = {
 _TYPE = {
     Kind.REAL: "double", Kind.PTR: "uint64_t", Kind.STREAM: "uint64_t", Kind.EVENT: "uint64_t",
     Kind.BLAS: "uint64_t", Kind.CUDNN: "uint64_t", Kind.FUNCTION: "uint64_t",
-    Kind.SCALAR: "Scalar", Kind.BYTES: "Bytes", Kind.TEXT: "Bytes", Kind.LIST: "List",
+    Kind.RESULT: "uint64_t", Kind.SCALAR: "Scalar", Kind.BYTES: "Bytes", Kind.TEXT: "Bytes",
+    Kind.LIST: "List",
 }  # fmt: skip
 
 
@@ -27,6 +29,7 @@ def render(spec: Spec) -> str:
     return f"""{HEADER}
 #pragma once
 
+#include "../common/blas_types.h"
 #include "../lane/fields.h"
 #include "numbers.h"
 
@@ -92,7 +95,7 @@ struct BlasFunctions {{
   }}
 }};
 
-// Calls the library with what a message says. `on_device`: scalars are device memory.
+// Calls the library with what a message says.
 {runs}
 
 }}  // namespace mnemosyne
@@ -106,28 +109,52 @@ def _ctype(field: Field) -> str:
 def _struct(message: Message) -> str:
     fields = "\n".join(f"  {_ctype(f)} {f.name};" for f in message.fields)
     reads = "".join(f"    get(u, &{f.name});\n" for f in message.fields)
-    return f"""struct {message.name} {{
+    tag, members = _returns(message)
+    return f"""struct {message.name}{tag} {{
   static constexpr const char* kName = "{message.name}";
 {fields}
   void read([[maybe_unused]] Unpacker& u) {{
-{reads}  }}
+{reads}  }}{members}
 }};"""
 
 
+def _returns(message: Message) -> tuple[str, str]:
+    """What a cuBLAS routine gives back: its tag of fields.h, and the members that go with it."""
+    if any(f.name == "info" for f in message.outputs):
+        return " : ReturnsInfo", ""
+    for f in message.fields:
+        if f.kind is Kind.RESULT:
+            return " : ReturnsResult", f"\n  size_t result_size() const {{ return {f.size}; }}"
+    changed = [f.name for f in message.fields if f.way is Way.INOUT]
+    if not changed:
+        return "", ""
+    packs = "".join(f"    p->bytes({name}.host, {name}.size);\n" for name in changed)
+    members = f"\n  static constexpr uint32_t kChanged = {len(changed)};"
+    return " : ChangesScalars", f"{members}\n  void pack(Packer* p) const {{\n{packs}  }}"
+
+
 def _c_types(call: Call) -> str:
-    by_value = (Kind.INT, Kind.REAL)
-    return ", ".join(p.ctype if p.kind in by_value else "const void*" for p in call.params)
+    return ", ".join(_c_type(p) for p in call.params)
+
+
+def _c_type(p: Field) -> str:
+    by_value = p.kind in (Kind.INT, Kind.REAL) and p.way is not Way.OUT
+    return p.ctype if by_value else "const void*"
 
 
 def _argument(p: Field) -> str:
+    if p.way is Way.OUT:
+        return "&at->info"
     if p.kind is Kind.SCALAR:
-        return f"c.{p.name}.pointer(on_device)"
+        return f"c.{p.name}.pointer(at->on_device)"
+    if p.kind is Kind.RESULT:
+        return f"at->result ? at->result : reinterpret_cast<void*>(c.{p.name})"
     return f"reinterpret_cast<const void*>(c.{p.name})" if p.kind is Kind.PTR else f"c.{p.name}"
 
 
 def _run(call: Call) -> str:
     arguments = ", ".join(["handle", *(_argument(p) for p in call.params[1:])])
     return f"""inline int call(const BlasFunctions& f, void* handle, const calls::{call.name}& c,
-                bool on_device) {{
+                [[maybe_unused]] BlasPlaces* at) {{
   return f.{call.name}({arguments});
 }}"""

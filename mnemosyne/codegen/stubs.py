@@ -22,6 +22,7 @@ _PUT = {
     Kind.EVENT: "event({0})",
     Kind.BLAS: "blas({0})",
     Kind.SCALAR: "scalar({0}, {1})",
+    Kind.RESULT: "result({0}, {1})",
 }
 _UNSIGNED = ("size_t", "unsigned int", "uint64_t")
 
@@ -51,8 +52,8 @@ def render(spec: Spec) -> str:
     stubs = [_stub(call) for call in spec.calls if call.message is not None]
     body = "\n\n".join(stubs)
     return f"""{HEADER}
-#include "../client_hook/blas_types.h"
 #include "../client_hook/frame.h"
+#include "../common/blas_types.h"
 
 using namespace mnemosyne;
 
@@ -118,6 +119,8 @@ def _put(call: Call, p: Field) -> str:
         return f"create(&{_TABLE[p.kind]}, {', '.join([p.name, *extra])})"
     if p.way is Way.GONE:
         return f"destroy(&{_TABLE[p.kind]}, {p.name})"
+    if p.way is Way.INOUT:
+        return f"in_out({p.name}, {p.size})"
     if p.kind is Kind.INT and p.ctype in _UNSIGNED:
         return f"unsigned_integer({p.name})"
     return _PUT[p.kind].format(p.name, p.size)
@@ -129,8 +132,10 @@ def _ending(call: Call, outputs: tuple[Field, ...]) -> list[str]:
         checks = [f"  if (!{p.name}) frame.refuse(kInvalidValue);" for p in outputs]
         call_it = ["  Reply reply;", "  if (int code = frame.call(&reply)) return code;"]
         return [*checks, *call_it, *takes, "  return 0;"]
-    send = "once" if call.mode is Mode.ONCE else "post"
-    return [f"  return frame.{send}();"]
+    if call.mode is Mode.ONCE:
+        infos = [f"  frame.info({p.name});" for p in call.params if p.way is Way.OUT]
+        return [*infos, "  return frame.once();"]
+    return ["  return frame.post();"]
 
 
 def _refusal(call: Call) -> str:

@@ -20,7 +20,7 @@ Check = Callable[[Any], bool]
 #: room that it claims before its elements are read, at each depth.
 _MAX_LIST = 1024
 _MAX_DEPTH = 64
-_MAX_SCALAR = 16  # bytes
+_MAX_SCALAR = 40  # bytes, likewise
 _LIMITS = {"max_array_len": _MAX_LIST, "max_map_len": 0, "max_ext_len": 0}
 
 

@@ -150,7 +150,7 @@ def random_value(rng: random.Random, field: Field, pointers: list[int]) -> Any:
     choices: dict[Kind, Any] = {
         Kind.REAL: rng.random(),
         Kind.PTR: rng.choice([number, *pointers, *(p + rng.randint(0, 5000) for p in pointers)]),
-        Kind.SCALAR: rng.choice([blob[:16] or b"\0", number, *pointers]),
+        Kind.SCALAR: rng.choice([blob[:40] or b"\0", number, *pointers]),
         Kind.BYTES: blob,
         Kind.TEXT: rng.choice(["", "kernel", "\0", "ä" * 100]),
         Kind.LIST: nested,

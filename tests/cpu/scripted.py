@@ -13,10 +13,10 @@ from typing import Any
 
 import msgpack
 from conftest import ROOT
+from recorded import preload
 
 from mnemosyne import _native
 from mnemosyne.api import SPEC
-from mnemosyne.cli import client_library
 from mnemosyne.protocol.control import Hello, Reader, Welcome, encode
 from mnemosyne.server import slots
 from mnemosyne.server.devices.cpu import hopper
@@ -48,7 +48,7 @@ class ScriptedServer:
     def python(self, code: str) -> subprocess.Popen[str]:
         """A client of this server."""
         environment = {
-            **os.environ, "LD_PRELOAD": str(client_library()), "PYTHONPATH": str(ROOT),
+            **os.environ, "LD_PRELOAD": preload(), "PYTHONPATH": str(ROOT),
             "MNEMOSYNE_SOCKET": str(self.path),
         }  # fmt: skip
         client = subprocess.Popen(

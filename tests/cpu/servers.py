@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from mnemosyne.cli import client_library
+from recorded import preload
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,7 +38,7 @@ class Server:
         """Of a client of this server."""
         return {
             **os.environ,
-            "LD_PRELOAD": str(client_library()),
+            "LD_PRELOAD": preload(),
             "MNEMOSYNE_SOCKET": str(self.socket),
             "PYTHONPATH": str(ROOT),
         }

@@ -199,7 +199,7 @@ BROKEN: dict[str, Callable[[Attacker], bytes]] = {
         MESSAGES["launch_ex"], a.function, 1, 1, 1, 1, 1, 1, 0, 0, a.fill(1), [[2, b"\1"]]
     ),
     "a scalar too long": lambda a: encode(
-        MESSAGES["cublasSgemm_v2"], 1, 0, 0, 1, 1, 1, bytes(17), 0, 1, 0, 1, bytes(4), 0, 1
+        MESSAGES["cublasSgemm_v2"], 1, 0, 0, 1, 1, 1, bytes(41), 0, 1, 0, 1, bytes(4), 0, 1
     ),
 }
 

@@ -47,6 +47,7 @@ class Client:
     ring: RingClient
     first: int
     pointers: tuple[int, int, int]
+    array: int  # of two pointers to the last of those
     host: int
     function: int
 
@@ -72,7 +73,7 @@ class Client:
 
     def named(self, kind: Kind, turn: int = 0) -> int:
         """One of its objects of a kind."""
-        if kind is Kind.PTR:
+        if kind in (Kind.PTR, Kind.RESULT):
             return self.pointers[turn % 3]
         numbers = {
             Kind.STREAM: self.stream, Kind.EVENT: self.event, Kind.BLAS: self.blas,
@@ -100,7 +101,9 @@ def _new_client(ring: RingClient, first: int, module: list[Any], functions: int)
     _sound(ring, "graph_frames", 0, b"")
     for _ in range(functions):
         function = _sound(ring, "kernel", module, FILL)
-    client = Client(ring, first, pointers, host, function)  # type: ignore[arg-type]
+    array = _sound(ring, "malloc", 16)
+    _sound(ring, "copy_inline", array, struct.pack("<2Q", *pointers[2:] * 2), first)
+    client = Client(ring, first, pointers, array, host, function)  # type: ignore[arg-type]
     _fill(client)
     return client
 
@@ -139,10 +142,10 @@ def clients(
 
 INTEGERS = {
     "m": 2, "n": 2, "k": 2, "lda": 2, "ldb": 2, "ldc": 2, "incx": 1, "incy": 1, "strideA": 4,
-    "strideB": 4, "strideC": 4, "batchCount": 2, "computeType": 68, "count": 8, "width": 4,
-    "height": 2, "pitch": 8, "dpitch": 8, "spitch": 8, "gridX": 1, "gridY": 1, "gridZ": 1,
-    "blockX": 64, "blockY": 1, "blockZ": 1, "blockSize": 64, "statesBytes": 16, "weightBytes": 64,
-    "workBytes": 8, "reserveBytes": 128,
+    "strideB": 4, "strideC": 4, "batchCount": 2, "batchSize": 2, "nrhs": 2, "computeType": 68,
+    "count": 8, "width": 4, "height": 2, "pitch": 8, "dpitch": 8, "spitch": 8,
+    "gridX": 1, "gridY": 1, "gridZ": 1, "blockX": 64, "blockY": 1, "blockZ": 1, "blockSize": 64,
+    "statesBytes": 16, "weightBytes": 64, "workBytes": 8, "reserveBytes": 128,
 }  # fmt: skip
 SQUARE = [0, 2, 2, 2, []]  # a layout: 32-bit floats, 2 x 2
 IMAGE, CHANNELS = [0, [2, 2, 1, 1], [2, 1, 1, 1]], [0, [1, 2, 1, 1], [2, 1, 1, 1]]
@@ -155,9 +158,8 @@ LISTS = {
     "heuristic": heuristic(ADD), "descriptor": plan(ADD),
     "xDesc": IMAGE, "yDesc": IMAGE, "dxDesc": IMAGE, "dyDesc": IMAGE, "paramDesc": CHANNELS,
 }  # fmt: skip
-ONE = {"S": struct.pack("<f", 1), "D": struct.pack("<d", 1)}
-COMPLEX = {"C": struct.pack("<2f", 1, 0), "Z": struct.pack("<2d", 1, 0)}
-SCALARS = {**ONE, **COMPLEX}
+#: Arrays of pointers in device memory.
+ARRAYS = {"Aarray", "Barray", "Carray", "TauArray"}
 #: Fields that the CPU device does not read: it computes without scratch memory.
 UNREAD = {"workspace", "reserve"}
 #: Messages without a field that names an object, or that are tested by hand below.
@@ -165,6 +167,7 @@ NAMELESS = {
     "malloc", "host_alloc", "host_free", "kernel", "module_bytes", "lt_heuristic", "cudaMemGetInfo",
     "cudaDeviceSynchronize", "cudnn_plan_destroy", "ipc_open_memory", "ipc_close_memory",
     "graph_frames", "graph_destroy",
+    "lt_algo_check", "lt_algo_get", "lt_algo_init", "lt_algo_set",
 }  # fmt: skip
 CREATING = {
     message.name for message in SPEC.messages.values()
@@ -174,7 +177,9 @@ new_plan = count(0x8000)
 
 
 def _is_named(field: Field) -> bool:
-    kinds = (Kind.PTR, Kind.STREAM, Kind.EVENT, Kind.BLAS, Kind.CUDNN, Kind.FUNCTION)
+    kinds = (
+        Kind.PTR, Kind.RESULT, Kind.STREAM, Kind.EVENT, Kind.BLAS, Kind.CUDNN, Kind.FUNCTION,
+    )  # fmt: skip
     return field.kind in kinds and field.way is not Way.NEW
 
 
@@ -194,6 +199,8 @@ def _values(client: Client, message: Message) -> list[Any]:
 
 
 def _value(client: Client, message: Message, field: Field, pointers: Iterator[int]) -> Any:
+    if field.name in ARRAYS:
+        return client.array
     if field.kind is Kind.PTR:
         return client.named(Kind.PTR, next(pointers, 0))
     if _is_named(field):
@@ -207,13 +214,18 @@ def _value(client: Client, message: Message, field: Field, pointers: Iterator[in
     if field.kind is Kind.REAL:
         return 1.0
     if field.kind is Kind.SCALAR:
-        letter = message.name.removeprefix("cublas")[0]
-        return SCALARS.get(letter, SCALARS["S"])
+        return _one(message.name.removeprefix("cublas")[0], field.size)
     if field.kind is Kind.BYTES:
         return _arguments(client.pointers[0]) if field.name == "args" else b"inline"
     if field.kind is Kind.LIST:
         return LISTS.get(field.name, SQUARE)
     raise AssertionError(f"{message.name}: what is a sound {field.name}?")
+
+
+def _one(letter: str, size: str) -> bytes:
+    """1, and zeros up to the size: a number's imaginary part, or what a rotation needs not."""
+    one = struct.pack("<d" if letter in "DZ" else "<f", 1)
+    return one.ljust(int(size) if size.isdigit() else len(one), b"\0")
 
 
 def _arguments(pointer: int) -> bytes:
@@ -226,7 +238,7 @@ def _refusal(message: Message, field: Field) -> int:
     if message.name.startswith("cudnn"):
         return DNN_EXECUTION_FAILED if field.kind is Kind.PTR else DNN_NOT_INITIALIZED
     if message.name.startswith(("cublas", "blas_", "lt_")):
-        return EXECUTION_FAILED if field.kind is Kind.PTR else NOT_INITIALIZED
+        return EXECUTION_FAILED if field.kind in (Kind.PTR, Kind.RESULT) else NOT_INITIALIZED
     if field.kind is Kind.PTR:
         own = message.name in ("free", "ipc_export_memory")
         return INVALID_VALUE if own else ILLEGAL_ADDRESS
@@ -272,6 +284,20 @@ def test_memory_of_another_client_cannot_be_reached_by_a_kernel(
     for foreign in (owner.pointers[0], owner.ring.welcome.host_base + owner.host):
         values[-1] = _arguments(foreign)
         assert intruder.ring.call("launch", *values)[0] == ILLEGAL_ADDRESS
+    _expect_undisturbed(owner)
+
+
+def test_memory_of_another_client_cannot_be_reached_by_an_array_of_pointers(
+    clients: tuple[Client, Client],
+) -> None:
+    owner, intruder = clients
+    batched = MESSAGES["cublasSgemmBatched"]
+    for name in sorted(ARRAYS & {field.name for field in batched.fields}):
+        values = _values(intruder, batched)
+        foreign = struct.pack("<2Q", intruder.pointers[2], owner.pointers[2])
+        _sound(intruder.ring, "copy_inline", intruder.pointers[0], foreign, 0)
+        values[[field.name for field in batched.fields].index(name)] = intruder.pointers[0]
+        assert intruder.ring.call(batched.name, *values)[0] == EXECUTION_FAILED
     _expect_undisturbed(owner)
 
 

@@ -58,9 +58,11 @@ def argument(field: Field) -> tuple[Any, Callable[[], list[Any]]]:
         lasting = LASTING[field.kind][next(turn) % len(LASTING[field.kind])]
         return ctypes.c_void_p(lasting), lambda: [lasting]
     if field.kind is Kind.SCALAR:
-        scalar = bytes(range(200, 216))
+        scalar = bytes(range(200, 240))
         size = field.size if field.size.isdigit() else ""
         return scalar, lambda: ["0x" + scalar[: int(size)].hex() if size else "0x"]
+    if field.kind is Kind.RESULT:
+        return ctypes.create_string_buffer(16), lambda: [0]
     ctype, edges = EDGES[field.ctype]
     if field.name == "computeType":
         edges = COMPUTE_TYPES

@@ -22,8 +22,8 @@ from fakecuda.build import build_driver, cuda_headers
 from fuzzing import TARGETS, Fuzzer
 from golden import FOLDER as GOLDEN
 from lone_server import LoneServer
+from recorded import preload
 
-from mnemosyne.cli import client_library
 from mnemosyne.protocol.frames import decode, encode
 
 ROOT = Path(__file__).parents[2]
@@ -168,7 +168,7 @@ def test_the_client_library_in_four_threads(native: Native, kernel: Path) -> Non
 def test_every_stub_sends_the_frame_that_python_writes(tmp_path: Path) -> None:
     server = LoneServer(tmp_path / "s")
     environment = {
-        **os.environ, "LD_PRELOAD": str(client_library()), "MNEMOSYNE_SOCKET": str(server.path),
+        **os.environ, "LD_PRELOAD": preload(), "MNEMOSYNE_SOCKET": str(server.path),
         "PYTHONPATH": str(ROOT),
     }  # fmt: skip
     script = Path(__file__).with_name("call_everything.py")

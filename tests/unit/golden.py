@@ -45,7 +45,7 @@ LIST_OF_LANES: list[list[Any]] = [
 LIST = [*LIST_OF_LANES, ["/usr/lib/libcuda.so", 2**40, 16, 7], ["x", ["ä", []]]]
 EDGES: dict[Kind, list[Any]] = {
     Kind.REAL: REAL,
-    Kind.SCALAR: [b"\0", b"\xff" * 4, bytes(8), bytes(range(16)), *UNSIGNED],
+    Kind.SCALAR: [b"\0", b"\xff" * 4, bytes(8), bytes(range(40)), *UNSIGNED],
     Kind.BYTES: BYTES,
     Kind.TEXT: TEXT,
     Kind.LIST: LIST,

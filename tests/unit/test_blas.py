@@ -2,88 +2,26 @@
 
 from __future__ import annotations
 
-import ctypes
 import struct
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from blas_device import PLAIN, Device, column_major, host, operate, sample
 
-from mnemosyne.server.devices.cpu import blas, lt
-from mnemosyne.server.devices.cpu.memory import CpuMemory
+from mnemosyne.server.devices.cpu import algorithms
 from mnemosyne.server.errors import ILLEGAL_ADDRESS, INVALID_VALUE, NOT_SUPPORTED, CallError
 
-HANDLERS = {**blas.HANDLERS, **lt.HANDLERS}
-REGION = 2 << 20
 CODE = {
     torch.float32: 0, torch.float64: 1, torch.float16: 2, torch.bfloat16: 14, torch.int8: 3,
     torch.int32: 10, torch.complex64: 4, torch.complex128: 5,
 }  # fmt: skip
-PLAIN = {"S": torch.float32, "D": torch.float64, "C": torch.complex64, "Z": torch.complex128}
-FORMS = {
-    torch.float32: "f", torch.float64: "d", torch.complex64: "ff", torch.complex128: "dd",
-    torch.float16: "e", torch.int32: "i",
-}  # fmt: skip
-
-
-class Device:
-    """A session as far as these handlers look at it, with an allocator that never frees."""
-
-    def __init__(self) -> None:
-        self.buffer = ctypes.create_string_buffer(REGION + 512)
-        self.next = -(-ctypes.addressof(self.buffer) // 512) * 512
-        self.memory = CpuMemory()
-        self.memory.add(self.next, REGION)
-        self.end = self.next + REGION
-        self.session = SimpleNamespace(
-            memory=self.memory, blas_handle=lambda handle: None, check_stream=lambda stream: None
-        )
-
-    def put(self, tensor: torch.Tensor) -> int:
-        """The address of a copy of these elements, in storage order."""
-        flat = tensor.contiguous().view(-1)
-        pointer, self.next = self.next, self.next + -(-flat.nbytes // 512) * 512
-        assert self.next <= self.end
-        self.memory.view(pointer, flat.dtype, flat.shape, (1,)).copy_(flat)
-        return pointer
-
-    def get(self, pointer: int, like: torch.Tensor) -> torch.Tensor:
-        sizes = like.shape
-        return self.memory.view(pointer, like.dtype, sizes, like.contiguous().stride()).clone()
-
-    def call(self, name: str, *values: Any) -> Any:
-        return HANDLERS[name](self.session, *values)
 
 
 @pytest.fixture
 def device() -> Device:
     torch.manual_seed(0)
     return Device()
-
-
-def sample(*sizes: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    if not (dtype.is_floating_point or dtype.is_complex):
-        return torch.randint(-9, 9, sizes).to(dtype)
-    return torch.randn(sizes, dtype=torch.complex128 if dtype.is_complex else None).to(dtype)
-
-
-def column_major(matrix: torch.Tensor, leading: int) -> torch.Tensor:
-    """(..., rows, columns) as stored: (..., columns, leading), padded with NaN or 77."""
-    fill = float("nan") if matrix.dtype.is_floating_point or matrix.dtype.is_complex else 77
-    stored = torch.full((*matrix.shape[:-2], matrix.shape[-1], leading), fill).to(matrix.dtype)
-    stored[..., : matrix.shape[-2]] = matrix.mT
-    return stored
-
-
-def operate(matrix: torch.Tensor, op: int) -> torch.Tensor:
-    return (matrix, matrix.mT, matrix.mH)[op]
-
-
-def host(value: complex, dtype: torch.dtype) -> bytes:
-    form = FORMS[dtype]
-    parts = (complex(value).real, complex(value).imag)[: len(form)]
-    return struct.pack("<" + form, *(int(p) if form == "i" else p for p in parts))
 
 
 @pytest.mark.parametrize("letter", PLAIN)
@@ -240,10 +178,10 @@ def test_gemv(device: Device, letter: str, trans: int, beta: int) -> None:
 def test_dot(device: Device) -> None:
     x, y = sample(10), sample(20)
     px, py, where = device.put(x), device.put(y), device.put(torch.zeros(1))
-    (data,) = device.call("blas_dot", 1, 0, 10, px, 1, py, 2, 0)
+    (data,) = device.call("cublasSdot_v2", 1, 10, px, 1, py, 2, 0)
     expected = torch.dot(x, y[::2])
     torch.testing.assert_close(torch.tensor(struct.unpack("<f", data)[0]), expected)
-    assert device.call("blas_dot", 1, 0, 10, px, 1, py, 2, where) == (b"",)
+    assert device.call("cublasSdot_v2", 1, 10, px, 1, py, 2, where) is None
     torch.testing.assert_close(device.get(where, torch.zeros(1))[0], expected)
 
 
@@ -261,7 +199,8 @@ class Lt:
     def run(self, attributes: dict[int, int], alpha: float = 1, beta: float = 0) -> torch.Tensor:
         layouts, one = self.layouts, lambda v: struct.pack("<f", v)
         desc = [68, 0, [[n, encode(n, v)] for n, v in {3: 1, **attributes}.items()]]
-        assert self.device.call("lt_heuristic", desc, *layouts, [], 1) == ([[bytes(64), 0, 1.0]],)
+        offered = self.device.call("lt_heuristic", desc, *layouts, [], 1)
+        assert offered == ([[algorithms.DEFAULT, 0, 1.0]],)
         self.device.call(
             "lt_matmul", 0, desc, one(alpha), self.pa, layouts[0], self.pb, layouts[1], one(beta),
             self.pd, layouts[2], self.pd, layouts[3], bytes(64), 0, 0,
@@ -269,8 +208,11 @@ class Lt:
         return self.device.get(self.pd, self.d.mT).mT
 
 
+POINTERS = (8, 10, 11, 12, 13, 17, 18, 19, 20, 21)  # attributes of 64 bits
+
+
 def encode(attribute: int, value: int) -> bytes:
-    return struct.pack("<q" if attribute in (8, 10, 11, 12, 13) else "<i", value)
+    return struct.pack("<q" if attribute in POINTERS else "<i", value)
 
 
 def gelu(x: torch.Tensor) -> torch.Tensor:
@@ -372,4 +314,22 @@ def test_lt_batches(device: Device) -> None:
 def test_lt_refuses_what_it_does_not_understand(device: Device, attributes) -> None:
     with pytest.raises(CallError) as refused:
         Lt(device).run(attributes)
+    assert refused.value.code == NOT_SUPPORTED
+
+
+def test_algorithms_are_values_of_attributes(device: Device) -> None:
+    (algorithm,) = device.call("lt_algo_init", 68, 0, 0, 0, 0, 0, 0)
+    assert algorithm == algorithms.DEFAULT
+    assert device.call("lt_algo_get", algorithm, 2, 4) == (struct.pack("<i", 1), 4)
+    (changed,) = device.call("lt_algo_set", algorithm, 1, struct.pack("<i", 18))
+    assert device.call("lt_algo_get", changed, 1, 4) == (struct.pack("<i", 18), 4)
+    assert device.call("lt_algo_get", changed, 8, 0) == (b"", 2)
+    for bad in (("lt_algo_set", algorithm, 0, bytes(4)), ("lt_algo_set", algorithm, 1, b""),
+                ("lt_algo_set", b"", 1, bytes(4)), ("lt_algo_get", algorithm, 99, 4),
+                ("lt_algo_get", algorithm, 1, 3)):  # fmt: skip
+        with pytest.raises(CallError) as refused:
+            device.call(*bad)
+        assert refused.value.code == INVALID_VALUE
+    with pytest.raises(CallError) as refused:
+        device.call("lt_algo_init", 68, 0, 3, 3, 3, 3, 0)
     assert refused.value.code == NOT_SUPPORTED

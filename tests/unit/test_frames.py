@@ -17,7 +17,7 @@ from mnemosyne.protocol.frames import decode, encode, encode_reply
 UNSIGNED = st.integers(0, 2**64 - 1)
 VALUES = {
     Kind.REAL: st.floats(allow_nan=False),
-    Kind.SCALAR: st.binary(min_size=1, max_size=16) | UNSIGNED,
+    Kind.SCALAR: st.binary(min_size=1, max_size=40) | UNSIGNED,
     Kind.BYTES: st.binary(max_size=300),
     # Not st.text: its table of characters takes a second to build, which Hypothesis takes for slow.
     Kind.TEXT: st.binary(max_size=100).map(lambda data: data.decode("latin-1")),
@@ -87,7 +87,7 @@ def _named(name: str) -> Message:
         ([14, 1, 2**31, 0], "function_attribute: attribute is no int"),
         ([11, 1, 1, -1], "event_record: flags is no int"),
         ([36, *[0] * 6, b"", *[0] * 7], "cublasSgemm_v2: alpha is no scalar"),
-        ([36, *[0] * 6, b"x" * 17, *[0] * 7], "cublasSgemm_v2: alpha is no scalar"),
+        ([36, *[0] * 6, b"x" * 41, *[0] * 7], "cublasSgemm_v2: alpha is no scalar"),
         ([12, [1, 2.5], "k"], "kernel: module is no list"),
         ([12, [None], "k"], "kernel: module is no list"),
         ([17, *[1] * 9, b"", ["text"]], "launch_ex: attributes is no list"),

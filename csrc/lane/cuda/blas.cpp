@@ -9,6 +9,7 @@ namespace {
 
 constexpr size_t kMostKnown = 4096;  // descriptors of one kind kept; contents hold addresses
 constexpr int kMostResults = 64;
+constexpr size_t kMostAttribute = 64;  // bytes of one attribute of an algorithm
 
 std::unique_ptr<Libraries> loaded;
 
@@ -67,14 +68,32 @@ int make_preference(Unpacker& u, void** preference) {
   return set_attributes(u, *preference, loaded->cublasLtMatmulPreferenceSetAttribute);
 }
 
+// cublasLt.h: cublasLtMatmulAlgo_t.
+struct Algorithm {
+  uint64_t data[8];
+};
+
 // cublasLt.h: cublasLtMatmulHeuristicResult_t.
 struct HeuristicResult {
-  char algorithm[64];
+  Algorithm algorithm;
   size_t workspace;
   int state;
   float waves;
   int reserved[4];
 };
+
+void pack(Packer* p, const HeuristicResult& result) {
+  p->array(3);
+  p->bytes(&result.algorithm, sizeof result.algorithm);
+  p->unsigned_integer(result.workspace);
+  p->real(result.waves);
+}
+
+bool read(const Bytes& bytes, Algorithm* algorithm) {
+  if (bytes.size != sizeof *algorithm) return false;
+  memcpy(algorithm, bytes.data, sizeof *algorithm);
+  return true;
+}
 
 struct ScalarPlaces {
   bool alpha_on_device, beta_on_device;
@@ -123,15 +142,18 @@ void load_libraries(const char* cublas, const char* cublas_lt) {
 #define MNEMOSYNE_NEED(library, name) need(library, #name, &l->name)
   MNEMOSYNE_NEED(blas, cublasCreate_v2);
   MNEMOSYNE_NEED(blas, cublasDestroy_v2);
-  MNEMOSYNE_NEED(blas, cublasDdot_v2);
-  MNEMOSYNE_NEED(blas, cublasSdot_v2);
   MNEMOSYNE_NEED(blas, cublasSetMathMode);
   MNEMOSYNE_NEED(blas, cublasSetPointerMode_v2);
+  MNEMOSYNE_NEED(blas, cublasSetSmCountTarget);
   MNEMOSYNE_NEED(blas, cublasSetStream_v2);
   MNEMOSYNE_NEED(blas, cublasSetWorkspace_v2);
   MNEMOSYNE_NEED(lt, cublasLtCreate);
   MNEMOSYNE_NEED(lt, cublasLtMatmul);
+  MNEMOSYNE_NEED(lt, cublasLtMatmulAlgoCheck);
+  MNEMOSYNE_NEED(lt, cublasLtMatmulAlgoConfigGetAttribute);
+  MNEMOSYNE_NEED(lt, cublasLtMatmulAlgoConfigSetAttribute);
   MNEMOSYNE_NEED(lt, cublasLtMatmulAlgoGetHeuristic);
+  MNEMOSYNE_NEED(lt, cublasLtMatmulAlgoInit);
   MNEMOSYNE_NEED(lt, cublasLtMatmulDescCreate);
   MNEMOSYNE_NEED(lt, cublasLtMatmulDescDestroy);
   MNEMOSYNE_NEED(lt, cublasLtMatmulDescSetAttribute);
@@ -191,6 +213,7 @@ void* BlasHandles::use(uint64_t number, int* status) {
   }
   if (!*status) *status = loaded->cublasSetMathMode(h.real, h.settings.math_mode);
   if (!*status) *status = loaded->cublasSetPointerMode_v2(h.real, h.settings.pointer_mode);
+  if (!*status) *status = loaded->cublasSetSmCountTarget(h.real, h.settings.sm_count);
   h.changed = *status != kBlasSuccess;
   return *status ? nullptr : h.real;
 }
@@ -256,38 +279,90 @@ int LtSession::matmul(const calls::lt_matmul& c, void* stream) {
   void* layout_c = layout(c.layoutC, &status);
   void* layout_d = layout(c.layoutD, &status);
   if (status) return status;
-  alignas(8) char algorithm[64];
-  bool chosen = c.algo.size == sizeof algorithm;
-  if (chosen) memcpy(algorithm, c.algo.data, sizeof algorithm);
+  Algorithm algorithm;
+  bool chosen = read(c.algo, &algorithm);
   ScalarPlaces at = scalar_places(c.desc);
   const void* beta = c.beta.size || at.beta_on_device ? c.beta.pointer(at.beta_on_device) : nullptr;
   return loaded->cublasLtMatmul(handle_, d, c.alpha.pointer(at.alpha_on_device), pointer(c.A),
                                 layout_a, pointer(c.B), layout_b, beta, pointer(c.C), layout_c,
-                                mutable_pointer(c.D), layout_d, chosen ? algorithm : nullptr,
+                                mutable_pointer(c.D), layout_d, chosen ? &algorithm : nullptr,
                                 mutable_pointer(c.workspace), c.workspaceBytes, stream);
+}
+
+struct LtSession::Operation {
+  void *desc, *a, *b, *c, *d;
+};
+
+template <typename Call>
+LtSession::Operation LtSession::operation(const Call& c, int* status) {
+  if (!ready(status)) return {};
+  return {desc(c.desc, status), layout(c.layoutA, status), layout(c.layoutB, status),
+          layout(c.layoutC, status), layout(c.layoutD, status)};
 }
 
 int LtSession::heuristic(const calls::lt_heuristic& c, Packer* results) {
   int status = kBlasSuccess;
-  if (!ready(&status)) return status;
-  void* d = desc(c.desc, &status);
-  void* layouts[] = {layout(c.layoutA, &status), layout(c.layoutB, &status),
-                     layout(c.layoutC, &status), layout(c.layoutD, &status)};
-  void* wanted = preference(c.preference, &status);
+  Operation o = operation(c, &status);
+  void* wanted = status ? nullptr : preference(c.preference, &status);
   if (status) return status;
   HeuristicResult found[kMostResults] = {};
   int requested = c.requested < 1 ? 1 : c.requested < kMostResults ? c.requested : kMostResults;
   int count = 0;
-  status = loaded->cublasLtMatmulAlgoGetHeuristic(handle_, d, layouts[0], layouts[1], layouts[2],
-                                                  layouts[3], wanted, requested, found, &count);
+  status = loaded->cublasLtMatmulAlgoGetHeuristic(handle_, o.desc, o.a, o.b, o.c, o.d, wanted,
+                                                  requested, found, &count);
   if (status) return status;
   results->array(count);
-  for (int i = 0; i < count; ++i) {
-    results->array(3);
-    results->bytes(found[i].algorithm, sizeof found[i].algorithm);
-    results->unsigned_integer(found[i].workspace);
-    results->real(found[i].waves);
-  }
+  for (int i = 0; i < count; ++i) pack(results, found[i]);
+  return kBlasSuccess;
+}
+
+int LtSession::check(const calls::lt_algo_check& c, Packer* results) {
+  int status = kBlasSuccess;
+  Operation o = operation(c, &status);
+  if (status) return status;
+  Algorithm algorithm;
+  HeuristicResult result{};
+  if (!read(c.algo, &algorithm)) return kBlasInvalidValue;
+  status =
+      loaded->cublasLtMatmulAlgoCheck(handle_, o.desc, o.a, o.b, o.c, o.d, &algorithm, &result);
+  if (status) return status;
+  result.algorithm = algorithm;
+  results->array(1);
+  pack(results, result);
+  return kBlasSuccess;
+}
+
+int LtSession::algorithm(const calls::lt_algo_init& c, Packer* made) {
+  int status = kBlasSuccess;
+  if (!ready(&status)) return status;
+  Algorithm algorithm{};
+  status = loaded->cublasLtMatmulAlgoInit(handle_, c.computeType, c.scaleType, c.Atype, c.Btype,
+                                          c.Ctype, c.Dtype, c.algoId, &algorithm);
+  if (!status) made->bytes(&algorithm, sizeof algorithm);
+  return status;
+}
+
+int LtSession::set(const calls::lt_algo_set& c, Packer* changed) {
+  Algorithm algorithm;
+  if (!loaded) return kBlasNotInitialized;
+  if (!read(c.algo, &algorithm)) return kBlasInvalidValue;
+  int status = loaded->cublasLtMatmulAlgoConfigSetAttribute(&algorithm, c.attribute, c.value.data,
+                                                            c.value.size);
+  if (!status) changed->bytes(&algorithm, sizeof algorithm);
+  return status;
+}
+
+int LtSession::get(const calls::lt_algo_get& c, Packer* found) {
+  Algorithm algorithm;
+  char value[kMostAttribute];
+  size_t written = 0;
+  if (!loaded) return kBlasNotInitialized;
+  if (!read(c.algo, &algorithm) || c.size > sizeof value) return kBlasInvalidValue;
+  int status = loaded->cublasLtMatmulAlgoConfigGetAttribute(&algorithm, c.attribute, value, c.size,
+                                                            &written);
+  if (status) return status;
+  found->bytes(value, written < c.size ? written : c.size);
+  found->unsigned_integer(written);
   return kBlasSuccess;
 }
 

@@ -13,10 +13,9 @@ struct Libraries {
   BlasFunctions calls;
   int (*cublasCreate_v2)(void**);
   int (*cublasDestroy_v2)(void*);
-  int (*cublasDdot_v2)(void*, int, const void*, int, const void*, int, void*);
-  int (*cublasSdot_v2)(void*, int, const void*, int, const void*, int, void*);
   int (*cublasSetMathMode)(void*, int);
   int (*cublasSetPointerMode_v2)(void*, int);
+  int (*cublasSetSmCountTarget)(void*, int);
   int (*cublasSetStream_v2)(void*, void*);
   int (*cublasSetWorkspace_v2)(void*, void*, size_t);
 
@@ -24,8 +23,12 @@ struct Libraries {
   int (*cublasLtMatmul)(void*, void*, const void*, const void*, void*, const void*, void*,
                         const void*, const void*, void*, void*, void*, const void*, void*, size_t,
                         void*);
+  int (*cublasLtMatmulAlgoCheck)(void*, void*, void*, void*, void*, void*, const void*, void*);
+  int (*cublasLtMatmulAlgoConfigGetAttribute)(const void*, int, void*, size_t, size_t*);
+  int (*cublasLtMatmulAlgoConfigSetAttribute)(void*, int, const void*, size_t);
   int (*cublasLtMatmulAlgoGetHeuristic)(void*, void*, void*, void*, void*, void*, void*, int, void*,
                                         int*);
+  int (*cublasLtMatmulAlgoInit)(void*, int, int, int, int, int, int, int, void*);
   int (*cublasLtMatmulDescCreate)(void**, int, int);
   int (*cublasLtMatmulDescDestroy)(void*);
   int (*cublasLtMatmulDescSetAttribute)(void*, int, const void*, size_t);
@@ -55,6 +58,7 @@ struct BlasSettings {
   int pointer_mode = 0;
   void* workspace = nullptr;
   uint64_t workspace_bytes = 0;
+  int sm_count = 0;  // 0: the library's own choice
 };
 
 // The handles of one session. The real one is made by the first call that needs it, or taken from
@@ -87,8 +91,13 @@ class LtSession {
   // Gives back everything; the device has done the session's work.
   void clear();
   int matmul(const calls::lt_matmul& c, void* stream);
-  // Appends the results as the `lt_heuristic` reply lists them.
+  // Append the results as the `lt_heuristic` reply lists them.
   int heuristic(const calls::lt_heuristic& c, Packer* results);
+  int check(const calls::lt_algo_check& c, Packer* results);
+  // Append what the replies of these messages hold.
+  int algorithm(const calls::lt_algo_init& c, Packer* made);
+  int set(const calls::lt_algo_set& c, Packer* changed);
+  int get(const calls::lt_algo_get& c, Packer* found);
 
  private:
   using Make = int (*)(Unpacker&, void**);
@@ -98,6 +107,10 @@ class LtSession {
   void* desc(const List& content, int* status);
   void* layout(const List& content, int* status);
   void* preference(const List& content, int* status);
+  struct Operation;
+  // What an algorithm is chosen for, of the fields of a message.
+  template <typename Call>
+  Operation operation(const Call& c, int* status);
   bool ready(int* status);
 
   void* handle_ = nullptr;

@@ -69,15 +69,15 @@ void CudaExecutor::add_function(uint64_t number, uint64_t handle, uint32_t argum
 
 void CudaExecutor::add_blas(uint64_t number) {
   blas_.add(number);
-  configure_blas(number, 0, 0, 0, 0, 0);
+  configure_blas(number, 0, 0, 0, 0, 0, 0);
 }
 
 bool CudaExecutor::configure_blas(uint64_t number, uint64_t stream, int math_mode, int pointer_mode,
-                                  uint64_t workspace, uint64_t workspace_bytes) {
+                                  uint64_t workspace, uint64_t workspace_bytes, int sm_count) {
   SessionStream* s = streams_.find(stream);
   if (!s) return false;
   return blas_.configure(number, {s->handle, stream, math_mode, pointer_mode,
-                                  reinterpret_cast<void*>(workspace), workspace_bytes});
+                                  reinterpret_cast<void*>(workspace), workspace_bytes, sm_count});
 }
 
 Stream CudaExecutor::stream_handle(uint64_t number) {

@@ -37,7 +37,7 @@ class CudaExecutor : public Executor, public Watched {
   void add_blas(uint64_t number);
   bool remove_blas(uint64_t number) { return blas_.remove(number); }
   bool configure_blas(uint64_t number, uint64_t stream, int math_mode, int pointer_mode,
-                      uint64_t workspace, uint64_t workspace_bytes);
+                      uint64_t workspace, uint64_t workspace_bytes, int sm_count);
   DnnSession& dnn() { return dnn_; }
   void add_graph(uint64_t number, std::string piece);  // of frames; see Graph
   void remove_graph(uint64_t number) { graphs_.erase(number); }
@@ -84,7 +84,10 @@ class CudaExecutor : public Executor, public Watched {
   void execute(const calls::cudaEventSynchronize& c, Answer* a);
   void execute(const calls::cudaEventElapsedTime& c, Answer* a);
   void execute(const calls::graph_launch& c, Answer* a);
-  void execute(const calls::blas_dot& c, Answer* a);
+  void execute(const calls::lt_algo_check& c, Answer* a);
+  void execute(const calls::lt_algo_get& c, Answer* a);
+  void execute(const calls::lt_algo_init& c, Answer* a);
+  void execute(const calls::lt_algo_set& c, Answer* a);
   void execute(const calls::lt_heuristic& c, Answer* a);
   void execute(const calls::lt_matmul& c, Answer* a);
   void execute(const calls::cudnn_execute& c, Answer* a) { run_dnn(c, a); }
@@ -98,7 +101,11 @@ class CudaExecutor : public Executor, public Watched {
   void execute(const calls::cudnn_rnn_backward_data& c, Answer* a) { run_rnn(c, a); }
   void execute(const calls::cudnn_rnn_backward_weights& c, Answer* a) { run_rnn(c, a); }
   template <typename Call>
-  void execute(const Call& c, Answer* a);  // cuBLAS products
+  void execute(const Call& c, Answer* a);  // routines of cuBLAS
+  template <typename Call>
+  void run_result(const Call& c, void* handle, const BlasSettings& settings, Answer* a);
+  template <typename Call>
+  void give_back(const Call& c, const BlasPlaces& at, int status, Answer* a);
   template <typename Call>
   void run_dnn(const Call& c, Answer* a);
   template <typename Call>

@@ -1,4 +1,6 @@
 // Calls of cuBLAS, cublasLt and cuDNN, and the way of every call to its function.
+#include <type_traits>
+
 #include "executor.h"
 
 namespace mnemosyne::cuda {
@@ -39,44 +41,88 @@ void* CudaExecutor::blas(uint64_t number, const char* name, Answer* a) {
   return handle;
 }
 
+// Every routine of cuBLAS.
 template <typename Call>
 void CudaExecutor::execute(const Call& c, Answer* a) {
   void* handle = blas(c.handle, c.kName, a);
   if (!handle) return;
-  bool on_device = blas_.settings(c.handle)->pointer_mode != 0;
-  put_library(blas_.settings(c.handle)->stream_number, c.kName, a,
-              [&](Stream) { return call(libraries()->calls, handle, c, on_device); });
+  const BlasSettings& settings = *blas_.settings(c.handle);
+  if constexpr (std::is_base_of_v<ReturnsResult, Call>) return run_result(c, handle, settings, a);
+  BlasPlaces at{settings.pointer_mode != 0};
+  int status = kBlasSuccess;
+  put_library(settings.stream_number, c.kName, a, [&](Stream) {
+    status = call(libraries()->calls, handle, c, &at);
+    return at.info && a->wanted() ? kBlasSuccess : status;  // the program is told both
+  });
+  if (!a->status) give_back(c, at, status, a);
 }
 
-// The result goes to device memory, or into the reply by the GPU.
-void CudaExecutor::execute(const calls::blas_dot& c, Answer* a) {
-  constexpr int kReal32 = 0, kReal64 = 1;  // cudaDataType
-  if (c.type != kReal32 && c.type != kReal64) {
-    return a->fail(kBlasNotSupported, kNotSupported, "blas_dot: another type");
+// The result goes to device memory, or into the reply by the GPU: never to where a client says that
+// the host's memory is.
+template <typename Call>
+void CudaExecutor::run_result(const Call& c, void* handle, const BlasSettings& settings,
+                              Answer* a) {
+  constexpr int kDeviceMode = 1;  // CUBLAS_POINTER_MODE_DEVICE
+  size_t size = c.result_size();
+  if (!size) {
+    std::string text = std::string(c.kName) + ": a result of an unknown type";
+    return a->fail(kBlasNotSupported, kNotSupported, text);
   }
-  void* handle = blas(c.handle, c.kName, a);
-  if (!handle) return;
-  const BlasSettings& settings = *blas_.settings(c.handle);
   bool to_reply = c.result == 0;
   if (to_reply && !a->wanted()) return;
-  void* result =
-      to_reply ? a->prepare(c.type == kReal64 ? 8 : 4) : reinterpret_cast<void*>(c.result);
-  if (!result) return;
-  auto x = reinterpret_cast<const void*>(c.x), y = reinterpret_cast<const void*>(c.y);
-  constexpr int kDeviceMode = 1;  // CUBLAS_POINTER_MODE_DEVICE
+  BlasPlaces at{true, to_reply ? a->prepare(size) : nullptr};
+  if (to_reply && !at.result) return;
+  if (to_reply) memset(at.result, 0, size);  // what was in the slot is of another reply
   libraries()->cublasSetPointerMode_v2(handle, kDeviceMode);
-  auto dot = c.type == kReal64 ? libraries()->cublasDdot_v2 : libraries()->cublasSdot_v2;
   put_library(settings.stream_number, c.kName, a,
-              [&](Stream) { return dot(handle, c.n, x, c.incx, y, c.incy, result); });
+              [&](Stream) { return call(libraries()->calls, handle, c, &at); });
   libraries()->cublasSetPointerMode_v2(handle, settings.pointer_mode);
   if (!to_reply || a->status) return;
   failed(streams_.fence_all(), c.kName, a);
   answer_in(settings.stream, c.kName, a);
 }
 
+template <typename Call>
+void CudaExecutor::give_back(const Call& c, const BlasPlaces& at, int status, Answer* a) {
+  if constexpr (std::is_base_of_v<ReturnsInfo, Call>) {
+    a->outputs.integer(at.info);
+    a->outputs.integer(status);
+    a->output_count = 2;
+  } else if constexpr (std::is_base_of_v<ChangesScalars, Call>) {
+    if (at.on_device) return;
+    c.pack(&a->outputs);
+    a->output_count = Call::kChanged;
+  }
+}
+
+namespace {
+
+// What cublasLt says: `count` values, or why not.
+void told(int status, uint32_t count, Answer* a) {
+  if (status) return a->fail(status, kUnknown, "");
+  a->output_count = count;
+}
+
+}  // namespace
+
 void CudaExecutor::execute(const calls::lt_heuristic& c, Answer* a) {
-  if (int status = lt_.heuristic(c, &a->outputs)) return a->fail(status, kUnknown, "");
-  a->output_count = 1;
+  told(lt_.heuristic(c, &a->outputs), 1, a);
+}
+
+void CudaExecutor::execute(const calls::lt_algo_check& c, Answer* a) {
+  told(lt_.check(c, &a->outputs), 1, a);
+}
+
+void CudaExecutor::execute(const calls::lt_algo_init& c, Answer* a) {
+  told(lt_.algorithm(c, &a->outputs), 1, a);
+}
+
+void CudaExecutor::execute(const calls::lt_algo_set& c, Answer* a) {
+  told(lt_.set(c, &a->outputs), 1, a);
+}
+
+void CudaExecutor::execute(const calls::lt_algo_get& c, Answer* a) {
+  told(lt_.get(c, &a->outputs), 2, a);
 }
 
 void CudaExecutor::execute(const calls::lt_matmul& c, Answer* a) {

@@ -17,21 +17,24 @@ import msgpack
 import torch
 
 from mnemosyne.protocol import ProtocolError
+from mnemosyne.server.devices.cpu import algorithms
 from mnemosyne.server.devices.cpu.epilogues import EPILOGUES, Epilogue, Extra, Product
 from mnemosyne.server.devices.cpu.matrices import (
     DTYPES,
+    FP8,
     Matrix,
     Types,
     check_op,
     check_sizes,
+    eight_bit_types_of,
     scalar,
     types_of,
 )
+from mnemosyne.server.devices.cpu.scales import WIDER, Scales
 from mnemosyne.server.devices.cpu.session import CpuSession
 from mnemosyne.server.errors import INVALID_VALUE, NOT_SUPPORTED, CallError
 from mnemosyne.server.session import Handlers, Outputs
 
-_ALGO_BYTES = 64
 _INT32, _INT64 = struct.Struct("<i"), struct.Struct("<q")
 
 #: cublasLtMatmulDescAttributes_t that a plan understands: form and default.
@@ -43,8 +46,15 @@ _DESC: dict[int, tuple[struct.Struct, int]] = {
     8: (_INT64, 0),  # BIAS_POINTER
     11: (_INT64, 0),  # EPILOGUE_AUX_POINTER
     12: (_INT64, 0),  # EPILOGUE_AUX_LD
+    17: (_INT64, 0),  # A_SCALE_POINTER
+    18: (_INT64, 0),  # B_SCALE_POINTER
+    19: (_INT64, 0),  # C_SCALE_POINTER
+    20: (_INT64, 0),  # D_SCALE_POINTER
+    21: (_INT64, 0),  # AMAX_D_POINTER
     22: (_INT32, -1),  # EPILOGUE_AUX_DATA_TYPE
     26: (_INT32, -1),  # BIAS_DATA_TYPE
+    31: (_INT32, 0),  # A_SCALE_MODE
+    32: (_INT32, 0),  # B_SCALE_MODE
 }
 #: SM_COUNT_TARGET, FAST_ACCUM, and the batch strides of bias and auxiliary matrix: without meaning
 #: here, because an epilogue that reads them is refused for batches.
@@ -95,6 +105,7 @@ class _Plan:
     d: _Operand
     epilogue: Epilogue
     extra: Extra
+    scales: Scales | None  # of 8-bit floats only
 
 
 _plans: dict[bytes, _Plan] = {}  # by content; a training step asks for the same few again
@@ -119,20 +130,33 @@ def _read_plan(desc: list[Any], layouts: Sequence[list[Any]]) -> _Plan:
         raise ProtocolError("lt_matmul: desc is not [compute type, scale type, attributes]")
     known = _attributes(attributes, _DESC, _HINTS)
     a, b, c, d = (_operand(layout) for layout in layouts)
-    types = types_of(layouts[0][0], layouts[1][0], layouts[3][0], compute)
+    kinds = layouts[0][0], layouts[1][0], layouts[3][0], compute
+    types = eight_bit_types_of(*kinds) or types_of(*kinds)
     epilogue = EPILOGUES.get(known[7])
     if epilogue is None or known[2] not in (0, 1):
         raise CallError(NOT_SUPPORTED, f"epilogue {known[7]} or pointer mode {known[2]}")
-    if c.dtype is not d.dtype or DTYPES.get(scale_type) is not types.scale:
+    fits = c.dtype is d.dtype or (d.dtype in FP8 and c.dtype in WIDER)
+    if not fits or DTYPES.get(scale_type) is not types.scale:
         raise CallError(NOT_SUPPORTED, f"C of {c.dtype}, D of {d.dtype}, scale type {scale_type}")
     check_op(known[3], known[4])
     extra = Extra(
         bias=known[8], bias_type=_type_or(known[26], d.dtype),
         aux=known[11], aux_leading=known[12], aux_type=_type_or(known[22], d.dtype),
     )  # fmt: skip
-    plan = _Plan(types, (known[3], known[4]), a, b, c, d, epilogue, extra)
+    plan = _Plan(
+        types, (known[3], known[4]), a, b, c, d, epilogue, extra, _scales(known, types.operand)
+    )
     _check_shapes(plan)
     return plan
+
+
+def _scales(known: dict[int, int], operand: torch.dtype) -> Scales | None:
+    given = [known[number] for number in (17, 18, 19, 20, 21, 31, 32)]
+    if operand in FP8:
+        return Scales(*given)
+    if any(given):
+        raise CallError(NOT_SUPPORTED, f"scales for matrices of {operand}")
+    return None
 
 
 def _shape(values: list[Any], length: int) -> list[Any]:
@@ -205,7 +229,11 @@ def _matmul(
     out = plan.d.view(s, d, 0, batched)
     factors = scalar(s.memory, alpha, plan.types.scale), scalar(s.memory, beta, plan.types.scale)
     addend = plan.c.view(s, c, 0, batched) if factors[1] else out
-    plan.epilogue.run(Product(left, right, addend, out, *factors), s.memory, plan.extra)
+    product = Product(left, right, addend, out, *factors)
+    if plan.scales is None:
+        plan.epilogue.run(product, s.memory, plan.extra)
+    else:
+        plan.scales.run(product, plan.epilogue, s.memory, plan.extra)
     return None
 
 
@@ -215,7 +243,21 @@ def _heuristic(
 ) -> Outputs:  # fmt: skip
     """One algorithm, of no choice and without a workspace, where the product can be computed."""
     _plan(desc, layout_a, layout_b, layout_c, layout_d)
-    return ([[bytes(_ALGO_BYTES), 0, 1.0]],)
+    return ([[algorithms.DEFAULT, 0, 1.0]],)
 
 
-HANDLERS: Handlers = {"lt_matmul": _matmul, "lt_heuristic": _heuristic}
+def _algo_check(
+    s: CpuSession, desc: list[Any], layout_a: list[Any], layout_b: list[Any], layout_c: list[Any],
+    layout_d: list[Any], algo: bytes,
+) -> Outputs:  # fmt: skip
+    algorithms.check(algo)
+    _plan(desc, layout_a, layout_b, layout_c, layout_d)
+    return ([[algo, 0, 1.0]],)
+
+
+HANDLERS: Handlers = {
+    "lt_matmul": _matmul,
+    "lt_heuristic": _heuristic,
+    "lt_algo_check": _algo_check,
+    **algorithms.HANDLERS,
+}

@@ -19,6 +19,7 @@ from mnemosyne.server.errors import INVALID_VALUE, NOT_SUPPORTED, CallError
 DTYPES = {
     0: torch.float32, 1: torch.float64, 2: torch.float16, 14: torch.bfloat16,
     3: torch.int8, 10: torch.int32, 4: torch.complex64, 5: torch.complex128,
+    28: torch.float8_e4m3fn, 29: torch.float8_e5m2,
 }  # fmt: skip
 
 _ONE = {
@@ -46,6 +47,15 @@ PRODUCTS = {
     (_BF16, _BF16, _F32), (_BF16, _F32, _F32),
     (torch.int8, _I32, _I32), (torch.int8, _F32, _F32),
 }  # fmt: skip
+_E4M3, _E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
+FP8 = (_E4M3, _E5M2)
+#: Pairs of A and B in 8-bit floats, by what C and D can be (the table of cublasLtMatmul); their
+#: products are added up in 32 bits.
+_FP8_PRODUCTS = {
+    (_E4M3, _E4M3): (_F32, _F16, _BF16, _E4M3),
+    (_E4M3, _E5M2): (_F32, _F16, _BF16, _E4M3, _E5M2),
+    (_E5M2, _E4M3): (_F32, _F16, _BF16, _E4M3, _E5M2),
+}
 _COMPLEX_OF = {_F32: _C64, _F64: _C128}
 
 N, T, C = 0, 1, 2  # cublasOperation_t
@@ -53,7 +63,7 @@ N, T, C = 0, 1, 2  # cublasOperation_t
 
 @dataclass(frozen=True, slots=True)
 class Types:
-    """The types of one product: of A and B, of C and D, of alpha and beta."""
+    """The types of one product: of A (and of B, if not 8-bit floats), of D, of alpha and beta."""
 
     operand: torch.dtype
     result: torch.dtype
@@ -70,14 +80,44 @@ def types_of(a: int, b: int, c: int, compute: int) -> Types:
     return Types(operand, result, _COMPLEX_OF[accumulator] if operand.is_complex else accumulator)
 
 
+def eight_bit_types_of(a: int, b: int, c: int, compute: int) -> Types | None:
+    """The types of a product of 8-bit floats; None where it is none that cublasLt computes."""
+    operand, other, result = DTYPES.get(a), DTYPES.get(b), DTYPES.get(c)
+    if operand is None or other is None or result is None or COMPUTE.get(compute) is not _F32:
+        return None
+    offered = result in _FP8_PRODUCTS.get((operand, other), ())
+    return Types(operand, result, _F32) if offered else None
+
+
 def scalar(memory: CpuMemory, value: bytes | int, dtype: torch.dtype) -> Any:
     """alpha or beta: bytes from the host, or a pointer to device memory."""
     form = _ONE[dtype]
-    data = memory.read(value, form.size) if isinstance(value, int) else value
-    if len(data) != form.size:
-        raise CallError(INVALID_VALUE, f"a scalar of {len(data)} bytes, not {form.size}")
-    parts = form.unpack(data)
+    parts = form.unpack(_bytes_of(memory, value, form.size))
     return parts[0] if len(parts) == 1 else complex(*parts)
+
+
+def read_scalars(
+    memory: CpuMemory, value: bytes | int, dtype: torch.dtype, count: int
+) -> tuple[float, ...]:
+    """Several real ones in a row."""
+    form = _ONE[dtype]
+    data = _bytes_of(memory, value, form.size * count)
+    return tuple(number for (number,) in form.iter_unpack(data))
+
+
+def pack_scalar(value: Any, dtype: torch.dtype) -> bytes:
+    """The bytes of a number, or of several real ones in a row."""
+    form = _ONE[dtype]
+    if isinstance(value, tuple):
+        return b"".join(form.pack(number) for number in value)
+    return form.pack(value.real, value.imag) if dtype.is_complex else form.pack(value)
+
+
+def _bytes_of(memory: CpuMemory, value: bytes | int, size: int) -> bytes:
+    data = memory.read(value, size) if isinstance(value, int) else value
+    if len(data) != size:
+        raise CallError(INVALID_VALUE, f"a scalar of {len(data)} bytes, not {size}")
+    return data
 
 
 @dataclass(frozen=True, slots=True)

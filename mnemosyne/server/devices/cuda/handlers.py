@@ -32,6 +32,7 @@ from mnemosyne.server.session import HANDLERS as COMMON
 from mnemosyne.server.session import Deferred, Handler, Handlers, Outputs
 
 _NON_BLOCKING = driver.CUstream_flags.CU_STREAM_NON_BLOCKING.value
+_SETTINGS = 6  # of a cuBLAS handle, once it has been configured
 _EVENT_FLAGS = 3  # blocking synchronisation, no timing
 
 
@@ -221,9 +222,8 @@ def _configure_blas(
     s: CudaSession, handle: int, stream: int, math: int, pointer: int, workspace: int, size: int,
     multiprocessors: int,
 ) -> Outputs:  # fmt: skip
-    """How many multiprocessors a product should take is a hint, which is not passed on yet."""
     COMMON["blas_configure"](s, handle, stream, math, pointer, workspace, size, multiprocessors)
-    settings = (stream, math, pointer, workspace, size)
+    settings = (stream, math, pointer, workspace, size, multiprocessors)
     s.journal.put("blas", handle, list(settings))
     _configure(s, handle, *settings)
     return None
@@ -322,7 +322,7 @@ def restore(s: CudaSession, entries: Entries) -> None:
         _pin(s, offset, size)
     for handle, settings in of_kind(entries, "blas"):
         s.executor.add_blas(handle)
-        if any(settings) and settings[0] in s.streams:  # else it is configured before its next use
+        if len(settings) == _SETTINGS and settings[0] in s.streams:  # else it is still to come
             _configure(s, handle, *settings)
     for handle, _ in of_kind(entries, "cudnn"):
         s.executor.add_dnn(handle)
