@@ -72,7 +72,7 @@ void CudaExecutor::run_captured(const char* frame, size_t size, Answer* a) {
   for (uint64_t& value : values) value = fields.integer();
   auto [handle, stream, math, pointer, workspace, bytes, multiprocessors] = values;
   configure_blas(handle, stream, static_cast<int>(math), static_cast<int>(pointer), workspace,
-                 bytes);
+                 bytes, static_cast<int>(multiprocessors));
 }
 
 // Fills graph->executable, unless something in the graph cannot be captured.
