@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
+from pathlib import Path
 from typing import Any
+
+import psutil
 
 from benchmarks.checks import mps
 from benchmarks.checks.machine import Machine
@@ -17,10 +19,11 @@ from benchmarks.launcher import Launcher
 from benchmarks.rows import MPS, OURS, SLICES, Row, failed
 from benchmarks.scale import Scale
 
+NO_GPU = "no GPU"
 PATIENCE = 180.0  # seconds that a model and its first steps may take
 AHEAD = 0.05  # seconds between a request and the beginning of its window
 WORKLOADS = ("-m", "benchmarks.workloads")
-Start = Callable[[], Program]
+Answer = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -36,27 +39,47 @@ class Bench:
         return self.launcher.device == "cuda"
 
     @property
+    def middle(self) -> str:
+        """The size of models where one size is enough."""
+        return self.scale.sizes[min(1, len(self.scale.sizes) - 1)]
+
+    @property
     def has_mps(self) -> bool:
         return self.on_gpu and mps.available()
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where programs of a side run; ``server`` is None where they run natively."""
+
+    launcher: Launcher
+    side: str
+    server: Server | None
+    variables: Mapping[str, str]
+
+    def start(self, program: Sequence[str]) -> Program:
+        name = f"{self.side}-{Path(program[-1]).stem.rpartition('.')[2]}"
+        return self.launcher.program(self.server, program, name, **self.variables)
+
+    def server_processes(self) -> list[psutil.Process]:
+        return self.server.processes() if self.server else []
 
 
 class Team:
     """Programs of one side that do the same."""
 
-    def __init__(self, start: Start, count: int, stack: ExitStack) -> None:
-        self._start, self._stack = start, stack
-        self.programs = [stack.enter_context(start()) for _ in range(count)]
+    def __init__(self, where: Place, program: Sequence[str], count: int, stack: ExitStack) -> None:
+        self.place, self._program, self._stack = where, program, stack
+        self.programs = [stack.enter_context(where.start(program)) for _ in range(count)]
 
-    def ask(self, request: str, key: str, count: int | None = None) -> list[dict[str, Any]]:
+    def ask(self, request: str, key: str, count: int | None = None) -> list[Answer]:
         """The answers of all, or of the first ``count``, who are asked at one moment."""
         asked = self.programs[:count]
         for program in asked:
             program.request(request)
         return [program.answer(key, PATIENCE) for program in asked]
 
-    def go(
-        self, seconds: float, tail: float = 0.0, count: int | None = None
-    ) -> list[dict[str, Any]]:
+    def go(self, seconds: float, tail: float = 0.0, count: int | None = None) -> list[Answer]:
         """What each did in a window of so long."""
         return self.ask(f"go {time.monotonic() + AHEAD} {seconds} {tail}", "seconds", count)
 
@@ -64,42 +87,56 @@ class Team:
         """Steps per second of all in sum."""
         return sum(map(rate_of, self.go(seconds, tail, count)))
 
+    def trace(self, seconds: float) -> list[Answer]:
+        """When each had done each of its steps."""
+        return self.ask(f"trace {time.monotonic() + AHEAD} {seconds}", "ends")
+
     def renew(self) -> None:
         """End all and start them anew: answers that nobody took any more are lost with them."""
         for program in self.programs:
             program.__exit__(None, None, None)
-        self.programs = [self._stack.enter_context(self._start()) for _ in self.programs]
+        starts = (self.place.start(self._program) for _ in self.programs)
+        self.programs = [self._stack.enter_context(program) for program in starts]
 
 
-def rate_of(answer: dict[str, Any]) -> float:
+def load(scale: Scale, programs: Iterable[Program], name: str) -> None:
+    """All at once; what was loaded before is dropped first."""
+    asked = list(programs)
+    for program in asked:
+        program.request(f"load {name} {str(scale.small).lower()}")
+    for program in asked:
+        program.answer("loaded", PATIENCE)
+
+
+def everybody(sides: Mapping[str, Team]) -> list[Program]:
+    return [program for one in sides.values() for program in one.programs]
+
+
+def rate_of(answer: Answer) -> float:
     return float(answer["steps"]) / float(answer["seconds"])
-
-
-@contextmanager
-def team(
-    bench: Bench, side: str, count: int, program: Sequence[str] = WORKLOADS
-) -> Iterator[tuple[Team, Server | None]]:
-    """So many programs on one side, and the server they are clients of, if any."""
-    with ExitStack() as stack:
-        server = None
-        folders: dict[str, str] = {}
-        if side == OURS:
-            # one more: the session of a program that failed may outlast it a little
-            server = stack.enter_context(bench.launcher.server("--clients", str(count + 1)))
-        if side == MPS:
-            folders = stack.enter_context(mps.running())
-        name = f"{side}-{program[-1].rpartition('.')[2]}"
-        start = partial(bench.launcher.program, server, list(program), name, **folders)
-        yield Team(start, count, stack), server
 
 
 @contextmanager
 def teams(
     bench: Bench, sides: Sequence[str], count: int, program: Sequence[str] = WORKLOADS
 ) -> Iterator[dict[str, Team]]:
-    """The same for several sides, whose programs import PyTorch side by side."""
+    """So many programs on each side, which import PyTorch side by side."""
     with ExitStack() as stack:
-        yield {side: stack.enter_context(team(bench, side, count, program))[0] for side in sides}
+        places = {side: stack.enter_context(place(bench, side, count)) for side in sides}
+        yield {side: Team(one, program, count, stack) for side, one in places.items()}
+
+
+@contextmanager
+def place(bench: Bench, side: str, count: int) -> Iterator[Place]:
+    """Where so many programs of a side can run: a server, MPS, or just the device."""
+    with ExitStack() as stack:
+        server, variables = None, dict[str, str]()
+        if side == OURS:
+            # one more: the session of a program that failed may outlast it a little
+            server = stack.enter_context(bench.launcher.server("--clients", str(count + 1)))
+        if side == MPS:
+            variables = stack.enter_context(mps.running())
+        yield Place(bench.launcher, side, server, variables)
 
 
 def sharing(bench: Bench) -> list[str]:

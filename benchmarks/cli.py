@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from datetime import datetime, timezone
 from enum import Enum
@@ -60,6 +60,8 @@ def main(
     launcher = Launcher(device.value, (out / "logs").resolve())
     bench = Bench(QUICK if quick else NORMAL, windows, clients, machine, launcher)
     print(f"{machine.words(device.value)}; {device.value} device", flush=True)
+    if bench.on_gpu and not bench.has_mps:
+        print(f"no {mps.CONTROL} here: MPS is not measured", flush=True)
     results = run_parts(parts, bench, out / "results.json", settings(bench, quick))
     show(results)
     print(f"results: {out / 'results.json'}, logs: {launcher.logs}", flush=True)
@@ -106,7 +108,7 @@ def run_parts(
     return results
 
 
-def rows_of(part: Part, bench: Bench) -> Iterator[Row]:
+def rows_of(part: Part, bench: Bench) -> Generator[Row, None, None]:
     """Its rows, from a process of its own; a last one says what ended it early."""
     bench.launcher.logs.mkdir(parents=True, exist_ok=True)
     log = bench.launcher.logs / f"{part.name}.log"

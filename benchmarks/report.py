@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from rich.markup import escape
 from rich.table import Table
 
 from benchmarks.rows import OURS, Row, Target
@@ -57,12 +58,12 @@ def table(results: Sequence[PartResult]) -> Table:
         shown.add_row(f"[bold]{result.name}")
         for row in result.rows:
             for cells in lines_of(row):
-                shown.add_row(*cells)
+                shown.add_row(*map(escape, cells))
     return shown
 
 
 def lines_of(row: Row) -> Iterator[tuple[str, ...]]:
-    """Cells of ``COLUMNS``: a line for each side it is compared with, one for a target of its own."""
+    """Cells of ``COLUMNS``: a line for each side compared with, one for a target of its own."""
     name = f"  {row.name}"
     if row.note:
         yield (f"{name}: {row.note}",)
@@ -106,6 +107,7 @@ def fields(row: Row) -> dict[str, object]:
     return {
         "name": row.name,
         "unit": row.unit,
+        "clients": row.clients,
         "windows": {side: list(values) for side, values in row.windows.items()},
         "medians": {side: row.value(side) for side in row.windows},
         "ratios": {side: [*row.ratio(side).turns] for side in compared},

@@ -86,6 +86,7 @@ class Row:
     unit: str
     windows: Mapping[str, Sequence[float]] = field(default_factory=dict)
     targets: Sequence[Target] = ()
+    clients: int = 0  # of a row that belongs to a curve
     note: str = ""
     failed: bool = False
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from benchmarks.bench import Bench
-from benchmarks.parts import solo
+from benchmarks.parts import curve, fairness, idle, memory, mixed, small, solo, start, together
 from benchmarks.rows import Row
 
 
@@ -17,7 +17,17 @@ class Part:
     run: Callable[[Bench], Iterator[Row]]
 
 
-PARTS = (Part("solo", "one program: steps, tokens and their latency, against native", solo.run),)
+PARTS = (
+    Part("solo", "one program: steps, tokens and their latency, against native", solo.run),
+    Part("small", "one operation, one wait, one copy, against native", small.run),
+    Part("start", "process start to first kernel, against native and MPS", start.run),
+    Part("together", "programs that train at once, against time slices and MPS", together.run),
+    Part("mixed", "training beside text generation, against time slices and MPS", mixed.run),
+    Part("curve", "one program, two, ...: steps in sum, and the server's processors", curve.run),
+    Part("fairness", "programs that do the same get equally far", fairness.run),
+    Part("memory", "memory beyond tensors, on the GPU and on the host", memory.run),
+    Part("idle", "the server's processors while all clients are idle", idle.run),
+)
 
 
 def choose(text: str) -> list[Part]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import product
 
-from benchmarks.bench import Bench, Team, attempted, rate_of, teams
+from benchmarks.bench import Bench, Team, attempted, everybody, load, rate_of, teams
 from benchmarks.rows import NATIVE, OURS, AtLeast, Row, skipped
 from benchmarks.turns import in_turns
 
@@ -37,7 +37,7 @@ def workloads(bench: Bench) -> list[str]:
 
 
 def compare(bench: Bench, both: dict[str, Team], name: str, unit: str) -> Iterator[Row]:
-    load(bench, both, name)
+    load(bench.scale, everybody(both), name)
     windows = in_turns(
         bench.windows, {side: partial(one.go, bench.scale.alone) for side, one in both.items()}
     )
@@ -52,14 +52,3 @@ def compare(bench: Bench, both: dict[str, Team], name: str, unit: str) -> Iterat
 
 def title(name: str) -> str:
     return name.replace("-", " ")
-
-
-def load(bench: Bench, sides: dict[str, Team], name: str) -> None:
-    """All at once; what was loaded before is dropped first."""
-    request = f"load {name} {str(bench.scale.small).lower()}"
-    for one in sides.values():
-        for program in one.programs:
-            program.request(request)
-    for one in sides.values():
-        for program in one.programs:
-            program.answer("loaded")

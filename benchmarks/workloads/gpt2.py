@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, scaled_dot_product_attention
 
 VOCABULARY, LONGEST = 50257, 1024
-PROMPT, LENGTH = 64, 64  # tokens
+PROMPT, LENGTH = 64, 32  # tokens
 SIZE, SMALL_SIZE = (768, 12, 12), (64, 2, 2)  # width, heads, layers
 
 

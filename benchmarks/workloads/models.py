@@ -40,15 +40,13 @@ def make(name: str, device: torch.device, small: bool) -> Workload:
     if kind == "gpt2":
         generator = make_generator(device, small)
         return Workload(generator.generate, generator.length)
-    return transformer(kind, *details, device)
+    size, precision = details
+    return transformer(kind, size, precision, device)
 
 
 def transformer(kind: str, size: str, precision: str, device: torch.device) -> Workload:
-    amp, dropout = precision == "bf16", 0.1
-    options = Namespace(
-        kind=kind, size=size, amp=amp, dropout=dropout, seed=0, device=str(device)
-    )  # fmt: skip
-    training = Training(options)
+    settings = {"amp": precision == "bf16", "dropout": 0.1, "seed": 0, "device": str(device)}
+    training = Training(Namespace(kind=kind, size=size, **settings))
     return Workload(looking_at_losses(training.step), BATCHES[size])
 
 
