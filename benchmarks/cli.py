@@ -25,6 +25,7 @@ from benchmarks.checks.programs import ProgramFailed
 from benchmarks.checks.server import ServerFailed
 from benchmarks.launcher import Launcher
 from benchmarks.parts.items import PARTS, Part, choose
+from benchmarks.picture import draw
 from benchmarks.report import PartResult, as_json, row_line, summary, table
 from benchmarks.rows import Row, failed
 from benchmarks.scale import NORMAL, QUICK
@@ -64,7 +65,7 @@ def main(
         print(f"no {mps.CONTROL} here: MPS is not measured", flush=True)
     results = run_parts(parts, bench, out / "results.json", settings(bench, quick))
     show(results)
-    print(f"results: {out / 'results.json'}, logs: {launcher.logs}", flush=True)
+    print(f"results: {out / 'results.json'}, {picture(results, out)}, logs: {launcher.logs}")
     raise typer.Exit(any(row.failed for result in results for row in result.rows))
 
 
@@ -139,6 +140,15 @@ def show(results: list[PartResult]) -> None:
     console = console if console.is_terminal else Console(width=WIDTH)
     console.print(table(results))
     console.print(summary(results), highlight=False)
+
+
+def picture(results: list[PartResult], out: Path) -> str:
+    """Where it is, or why there is none."""
+    try:
+        draw(results, out / "results.png")
+    except ImportError:
+        return "no picture (matplotlib is not installed)"
+    return f"picture: {out / 'results.png'}"
 
 
 def fail(text: str) -> NoReturn:

@@ -86,7 +86,7 @@ class Row:
     unit: str
     windows: Mapping[str, Sequence[float]] = field(default_factory=dict)
     targets: Sequence[Target] = ()
-    clients: int = 0  # of a row that belongs to a curve
+    clients: int = 0  # of a row that is a point of a curve, see ``point``
     note: str = ""
     failed: bool = False
 
@@ -98,6 +98,11 @@ class Row:
         return Ratio([quotient(*pair, self.unit) for pair in pairs])
 
     @property
+    def curve(self) -> str:
+        """That it is a point of; nothing if it is none."""
+        return self.name.rpartition(", ")[0] if self.clients else ""
+
+    @property
     def others(self) -> list[str]:
         """Sides that ours was compared with."""
         return [side for side in SIDES if side in self.windows and side != OURS]
@@ -107,6 +112,13 @@ class Row:
         for target in self.targets:
             known = OURS in self.windows and (target.against or OURS) in self.windows
             yield target, target.met(self) if known else None
+
+
+def point(
+    curve: str, clients: int, unit: str, windows: Mapping[str, Sequence[float]]
+) -> Row:  # fmt: skip
+    """A figure that depends on the number of clients."""
+    return Row(f"{curve}, {clients} clients", unit, windows, clients=clients)
 
 
 def quotient(ours: float, other: float, unit: str) -> float:

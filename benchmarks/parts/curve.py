@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from benchmarks.bench import Bench, Team, attempted, load, sharing, teams
-from benchmarks.rows import OURS, Row
+from benchmarks.rows import OURS, Row, point
 from benchmarks.turns import in_turns
 from benchmarks.usage import watched
 
@@ -14,12 +14,11 @@ from benchmarks.usage import watched
 def run(bench: Bench) -> Iterator[Row]:
     with teams(bench, sharing(bench), bench.scale.most) as sides:
         for count in range(1, bench.scale.most + 1):
-            name = f"{count} x decoder {bench.middle} bf16"
-            look = partial(compare, bench, sides, count, name)
-            yield from attempted(name, "steps/s", look, *sides.values())
+            look = partial(compare, bench, sides, count)
+            yield from attempted(f"{count} clients", "steps/s", look, *sides.values())
 
 
-def compare(bench: Bench, sides: dict[str, Team], count: int, name: str) -> Iterator[Row]:
+def compare(bench: Bench, sides: dict[str, Team], count: int) -> Iterator[Row]:
     """Fewer windows than elsewhere: each of the counts is a measurement of its own."""
     programs = [program for one in sides.values() for program in one.programs[:count]]
     load(bench.scale, programs, f"decoder-{bench.middle}-bf16")
@@ -28,9 +27,9 @@ def compare(bench: Bench, sides: dict[str, Team], count: int, name: str) -> Iter
         {side: partial(measure, bench, one, count) for side, one in sides.items()},
     )
     rates = {side: [rate for _, rate in found] for side, found in windows.items()}
-    yield Row(name, "steps/s", rates, clients=count)
+    yield point(f"decoder {bench.middle} bf16 in sum", count, "steps/s", rates)
     shares = {OURS: [share for share, _ in windows[OURS]]}
-    yield Row(f"server's processors, {count} clients", "% CPU", shares, clients=count)
+    yield point("server's processors", count, "% CPU", shares)
 
 
 def measure(bench: Bench, one: Team, count: int) -> tuple[float, float]:

@@ -10,7 +10,7 @@ from functools import partial
 import psutil
 
 from benchmarks.bench import WORKLOADS, Bench, Team, attempted, load, place
-from benchmarks.rows import MPS, NATIVE, OURS, AtLeast, Row
+from benchmarks.rows import MPS, NATIVE, OURS, AtLeast, Row, point
 from benchmarks.usage import resident
 
 GOAL = (AtLeast(NATIVE, 1.0),)
@@ -37,7 +37,7 @@ def look(bench: Bench) -> Iterator[Row]:
     uses = {side: use_of(bench, side) for side in names}
     for at in range(len(uses[OURS].beyond)):
         found = {side: [use.beyond[at]] for side, use in uses.items()}
-        yield Row(f"{BEYOND}, {at + 1} clients", "MB", found, clients=at + 1)
+        yield point(BEYOND, at + 1, "MB", found)
     if bench.on_gpu:
         ends = {NATIVE: uses[NATIVE].beyond[:1], OURS: uses[OURS].beyond[-1:]}
         yield Row(f"{BEYOND}, {bench.scale.most} clients, one native program", "MB", ends, GOAL)
