@@ -13,7 +13,10 @@ if __name__ == "__main__":
         build_if_stale()
     except BuildFailed as error:
         sys.exit(f"benchmarks: {error}")
-    from benchmarks.cli import main  # needs what was built
+    try:
+        from benchmarks.cli import main  # needs what was built
+    except ModuleNotFoundError as error:
+        sys.exit(f"benchmarks: {error.name} is not installed; pip install '.[benchmarks]'")
 
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(main)

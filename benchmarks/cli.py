@@ -6,7 +6,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from datetime import datetime, timezone
 from enum import Enum
@@ -32,6 +32,7 @@ from benchmarks.scale import NORMAL, QUICK
 from mnemosyne import __version__
 
 LIMIT = 480.0  # seconds of a part
+INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
 WIDTH = 132  # of a table that goes to no terminal
 
 
@@ -63,10 +64,12 @@ def main(
     print(f"{machine.words(device.value)}; {device.value} device", flush=True)
     if bench.on_gpu and not bench.has_mps:
         print(f"no {mps.CONTROL} here: MPS is not measured", flush=True)
-    results = run_parts(parts, bench, out / "results.json", settings(bench, quick))
+    results: list[PartResult] = []
+    interrupted = not run_parts(parts, bench, out / "results.json", settings(bench, quick), results)
     show(results)
     print(f"results: {out / 'results.json'}, {picture(results, out)}, logs: {launcher.logs}")
-    raise typer.Exit(any(row.failed for result in results for row in result.rows))
+    broken = any(row.failed for result in results for row in result.rows)
+    raise typer.Exit(INTERRUPTED if interrupted else int(broken))
 
 
 def chosen_parts(only: str) -> list[Part]:
@@ -91,22 +94,33 @@ def settings(bench: Bench, quick: bool) -> dict[str, object]:
 
 
 def run_parts(
-    parts: list[Part], bench: Bench, file: Path, about: dict[str, object]
-) -> list[PartResult]:
-    """All parts; the file holds what is known after every row. SIGTERM ends them in order."""
+    parts: list[Part],
+    bench: Bench,
+    file: Path,
+    about: dict[str, object],
+    results: list[PartResult],
+) -> bool:
+    """All parts, unless Ctrl-C ends them; ``results`` and the file hold what is known so far."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    results: list[PartResult] = []
-    for part in parts:
-        print(f"{part.name}: {part.what}", flush=True)
-        results.append(PartResult(part.name))
-        start = time.monotonic()
-        with closing(rows_of(part, bench)) as rows:
-            for row in rows:
-                print(row_line(row), flush=True)
-                results[-1].rows.append(row)
-                results[-1].seconds = time.monotonic() - start
-                file.write_text(as_json(results, about))
-    return results
+    try:
+        for part in parts:
+            results.append(PartResult(part.name))
+            run_part(part, bench, results[-1], lambda: file.write_text(as_json(results, about)))
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+        return False
+    return True
+
+
+def run_part(part: Part, bench: Bench, result: PartResult, keep: Callable[[], object]) -> None:
+    print(f"{part.name}: {part.what}", flush=True)
+    start = time.monotonic()
+    with closing(rows_of(part, bench)) as rows:
+        for row in rows:
+            print(row_line(row), flush=True)
+            result.rows.append(row)
+            result.seconds = time.monotonic() - start
+            keep()
 
 
 def rows_of(part: Part, bench: Bench) -> Generator[Row, None, None]:

@@ -27,12 +27,17 @@ class PartResult:
 
 def row_line(row: Row) -> str:
     """One line for a row that has just been measured."""
+    return f"  {row.name}: {row_text(row)}"
+
+
+def row_text(row: Row) -> str:
+    """Its figures, ratios and missed targets, or why there are none."""
     if row.note:
-        return f"  {row.name}: {row.note}"
+        return row.note
     parts = [f"{TITLES[OURS]} {figure(row, OURS)}"] if OURS in row.windows else []
     parts += [comparison(row, side) for side in row.others]
     missed = [target.text() for target, met in row.verdicts() if met is False]
-    return f"  {row.name}: {', '.join(parts)}{''.join(f'; missed {text}' for text in missed)}"
+    return f"{', '.join(parts)}{''.join(f'; missed {text}' for text in missed)}"
 
 
 def comparison(row: Row, side: str) -> str:

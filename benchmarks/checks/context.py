@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.bench import Bench
 from benchmarks.checks.cache import NativeCache
 from benchmarks.checks.machine import Machine
 from benchmarks.checks.programs import ROOT, Program, ProgramFailed
@@ -19,6 +20,7 @@ from benchmarks.launcher import Launcher
 CLIENTS = ROOT / "benchmarks/checks/clients"
 TRAIN = ROOT / "benchmarks/train.py"
 NO_GPU = "no GPU"
+SHARING = 4  # programs at once
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,12 @@ class Context:
     def tolerance(self) -> float:
         """Relative, between ours and native: the CPU device sums in another order than a GPU."""
         return 0.0 if self.on_gpu else 2e-3
+
+    @property
+    def bench(self) -> Bench:
+        """For figures beside native ones."""
+        scale = self.scale
+        return Bench(scale.timed, scale.rounds, SHARING, self.machine, self._launcher)
 
     @property
     def _launcher(self) -> Launcher:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from functools import partial
 
 from benchmarks.bench import NO_GPU, Bench, Team, attempted, teams
-from benchmarks.checks.context import CLIENTS
+from benchmarks.checks.programs import ROOT
 from benchmarks.rows import NATIVE, OURS, AtLeast, Beyond, Row, Target, skipped
 from benchmarks.turns import in_turns
 
+TIMING = [str(ROOT / "benchmarks/checks/clients/timing.py")]
+Targets = tuple[Target, ...]
+
 #: Request, what it times, and the target.
-OPERATIONS: tuple[tuple[str, str, tuple[Target, ...]], ...] = (
+OPERATIONS: tuple[tuple[str, str, Targets], ...] = (
     ("issue", "x.add_(1), issue", (AtLeast(NATIVE, 1.5),)),
     ("launch_sync", "x.add_(1) and wait", ()),
     ("item", "x.sum().item()", (Beyond(NATIVE, 10.0),)),
@@ -26,20 +30,25 @@ COPIES = (
 
 
 def run(bench: Bench) -> Iterator[Row]:
-    with teams(bench, (NATIVE, OURS), 1, [str(CLIENTS / "timing.py")]) as both:
+    with timers(bench) as both:
         for request, name, targets in OPERATIONS:
             look = partial(operation, bench, both, request, name, targets)
             yield from attempted(name, "us", look, *both.values())
         for request, name, target in COPIES:
             if bench.on_gpu:
-                look = partial(copy, bench, both, request, name, target)
+                look = partial(copy, bench, both, request, name, (target,))
                 yield from attempted(name, "GB/s", look, *both.values())
             else:
                 yield skipped(name, "GB/s", NO_GPU)
 
 
+def timers(bench: Bench) -> AbstractContextManager[dict[str, Team]]:
+    """A program on each side that times what it is asked for."""
+    return teams(bench, (NATIVE, OURS), 1, TIMING)
+
+
 def operation(
-    bench: Bench, both: Mapping[str, Team], request: str, name: str, targets: tuple[Target, ...]
+    bench: Bench, both: Mapping[str, Team], request: str, name: str, targets: Targets
 ) -> Iterator[Row]:
     seconds = timed(bench, both, f"{request} {bench.scale.repeats}")
     windows = {side: [1e6 * one for one in found] for side, found in seconds.items()}
@@ -47,12 +56,12 @@ def operation(
 
 
 def copy(
-    bench: Bench, both: Mapping[str, Team], request: str, name: str, target: Target
+    bench: Bench, both: Mapping[str, Team], request: str, name: str, targets: Targets = ()
 ) -> Iterator[Row]:
     count = bench.scale.copied
     seconds = timed(bench, both, f"{request} {count}")
     windows = {side: [count / one / 1e9 for one in found] for side, found in seconds.items()}
-    yield Row(name, "GB/s", windows, (target,))
+    yield Row(name, "GB/s", windows, targets)
 
 
 def timed(bench: Bench, both: Mapping[str, Team], request: str) -> dict[str, list[float]]:

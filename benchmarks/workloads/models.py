@@ -22,35 +22,37 @@ ENDLESS = 1 << 60
 IMAGES, SMALL_IMAGES = (32, 3, 224, 224), (2, 3, 64, 64)
 
 
+#: Takes so many steps, waits for the device, and says the seconds of each, if it timed them.
+Run = Callable[[int], list[float]]
+
+
 @dataclass(frozen=True)
 class Workload:
-    """``run`` takes so many steps, waits for the device, and says the seconds of each it timed."""
-
-    run: Callable[[int], list[float]]
+    run: Run
     batch: int  # steps between two waits
 
 
 def make(name: str, device: torch.device, small: bool) -> Workload:
-    """``small``: ResNet-50 and GPT-2 of a size that a CPU can do."""
+    """``small``: of a size, and in batches, that a CPU can do."""
     kind, *details = name.split("-")
     if kind == "demo":
-        return demo(details[0], device)
+        return Workload(demo(details[0], device), 1 if small else 10)
     if kind == "resnet50":
-        return resnet50(device, SMALL_IMAGES if small else IMAGES)
+        return Workload(resnet50(device, SMALL_IMAGES if small else IMAGES), 1 if small else 5)
     if kind == "gpt2":
         generator = make_generator(device, small)
         return Workload(generator.generate, generator.length)
     size, precision = details
-    return transformer(kind, size, precision, device)
+    return Workload(transformer(kind, size, precision, device), 1 if small else BATCHES[size])
 
 
-def transformer(kind: str, size: str, precision: str, device: torch.device) -> Workload:
+def transformer(kind: str, size: str, precision: str, device: torch.device) -> Run:
     settings = {"amp": precision == "bf16", "dropout": 0.1, "seed": 0, "device": str(device)}
     training = Training(Namespace(kind=kind, size=size, **settings))
-    return Workload(looking_at_losses(training.step), BATCHES[size])
+    return looking_at_losses(training.step)
 
 
-def looking_at_losses(step: Callable[[], Tensor]) -> Callable[[int], list[float]]:
+def looking_at_losses(step: Callable[[], Tensor]) -> Run:
     def run(steps: int) -> list[float]:
         torch.stack([step() for _ in range(steps)]).tolist()
         return []
@@ -58,7 +60,7 @@ def looking_at_losses(step: Callable[[], Tensor]) -> Callable[[int], list[float]
     return run
 
 
-def demo(kind: str, device: torch.device) -> Workload:
+def demo(kind: str, device: torch.device) -> Run:
     """The demo's own loop, which looks at every loss."""
     if str(DEMOS) not in sys.path:
         sys.path.insert(0, str(DEMOS))
@@ -71,10 +73,10 @@ def demo(kind: str, device: torch.device) -> Workload:
             next(losses)
         return []
 
-    return Workload(run, 10)
+    return run
 
 
-def resnet50(device: torch.device, shape: tuple[int, ...]) -> Workload:
+def resnet50(device: torch.device, shape: tuple[int, ...]) -> Run:
     """Training with channels last and automatic mixed precision."""
     from torchvision.models import resnet50 as make_model
 
@@ -92,4 +94,4 @@ def resnet50(device: torch.device, shape: tuple[int, ...]) -> Workload:
         optimizer.step()
         return loss.detach()
 
-    return Workload(looking_at_losses(step), 5)
+    return looking_at_losses(step)
