@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -58,7 +57,7 @@ class Place:
     variables: Mapping[str, str]
 
     def start(self, program: Sequence[str]) -> Program:
-        name = f"{self.side}-{Path(program[-1]).stem.rpartition('.')[2]}"
+        name = f"{self.side}-{program[-1].removesuffix('.py').replace('/', '.').rpartition('.')[2]}"
         return self.launcher.program(self.server, program, name, **self.variables)
 
     def server_processes(self) -> list[psutil.Process]:

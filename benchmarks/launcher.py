@@ -31,7 +31,6 @@ class Launcher:
         """A Python program whose CUDA calls go to the server; without one, natively."""
         variables = self._native_environment if server is None else server.environment()
         device = self.device if server is None else "cuda"
-        name = f"{name}{'-native' if server is None else ''}"
         command = [sys.executable, *arguments, "--device", device]
         return Program(name, command, environment(**{**variables, **changes}), self._log(name))
 
@@ -42,4 +41,5 @@ class Launcher:
         return plain if self.device == "cuda" else {**plain, "OMP_NUM_THREADS": "1"}
 
     def _log(self, name: str) -> Path:
+        self.logs.mkdir(parents=True, exist_ok=True)
         return self.logs / f"{next(self.numbers):03}-{name}.log"

@@ -65,7 +65,7 @@ class Context:
         self, server: Server | None, script: Path, *arguments: str, name: str = "", **changes: str
     ) -> Program:
         """A program whose CUDA calls go to the server; without one, on the same device natively."""
-        name = name or script.stem
+        name = f"{name or script.stem}{'-native' if server is None else ''}"
         return self._launcher.program(server, [str(script), *arguments], name, **changes)
 
 
