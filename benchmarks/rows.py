@@ -14,7 +14,7 @@ NATIVE, SLICES, MPS, OURS = "native", "time_slices", "mps", "ours"
 SIDES = (NATIVE, SLICES, MPS, OURS)
 
 #: Units in which less is better; in others more is.
-LESS_IS_BETTER = {"s", "ms", "us", "MB", "% CPU", "% apart"}
+LESS_IS_BETTER = {"s", "ms", "us", "ns", "MB", "% CPU", "% apart"}
 
 
 @dataclass(frozen=True)

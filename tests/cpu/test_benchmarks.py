@@ -154,3 +154,21 @@ def test_what_cannot_be_run_is_one_line(options: list[str], complaint: str) -> N
     assert done.returncode == 2
     assert done.stderr.startswith(f"benchmarks: {complaint}")
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_protocol_is_measured_and_compared_with_an_earlier_run(tmp_path: Path) -> None:
+    earlier, now = tmp_path / "earlier.json", tmp_path / "now.json"
+    earlier.write_text(json.dumps({"windows": {"launch": [1e-3], "lane": [1e9], "one": [1.0]}}))
+    command = [sys.executable, "-m", "benchmarks.protocol", "--windows=2", "--seconds=0.2"]
+    done = subprocess.run(
+        [*command, f"--json={now}", f"--compare={earlier}"], cwd=ROOT, text=True,
+        capture_output=True, timeout=200,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    (complaint,) = done.stderr.splitlines()
+    assert complaint.startswith("benchmarks.protocol: worse by more than 20%: stub: launch: ")
+    assert "lane" not in complaint
+    assert "ring" not in complaint
+    windows = json.loads(now.read_text())["windows"]
+    assert {len(values) for name, values in windows.items() if name != "idle"} == {2}
+    assert all(value > 0 for name, values in windows.items() if name != "idle" for value in values)

@@ -9,10 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 from rich.console import Console
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from benchmarks import protocol
 from benchmarks.checks import mps
 from benchmarks.parts.fairness import deviations
 from benchmarks.parts.items import PARTS, choose
@@ -217,3 +219,31 @@ def test_mps_has_folders_of_its_own_and_ends_whatever_happens(control: Path) -> 
     pipe = seen[0]["CUDA_MPS_PIPE_DIRECTORY"]
     assert control.read_text().splitlines() == [f"start {pipe}", f"quit {pipe}"]
     assert not Path(pipe).exists()
+
+
+EARLIER = {"launch": [100.0, 90.0, 500.0], "one": [2e6], "idle": [0.0]}
+
+
+def test_what_is_worse_than_in_an_earlier_run_is_named_with_both_figures() -> None:
+    now = {"launch": [130.0], "one": [2.5e6], "idle": [0.0], "lane": [9.0]}
+    assert protocol.worse(now, EARLIER, tolerance=0.2) == ["stub: launch: 130 ns, earlier 100 ns"]
+    assert protocol.worse(now, EARLIER, tolerance=0.31) == []
+    assert protocol.worse({**now, "one": [1.6e6]}, EARLIER, 0.31) == []
+    assert protocol.worse({**now, "one": [1.5e6], "idle": [0.1]}, EARLIER, 0.31) == [
+        "ring: launches, one client: 1,500,000 /s, earlier 2,000,000 /s",
+        "an idle server: 0.1 % CPU, earlier 0 % CPU",
+    ]
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"windows": {"launch": 3}}'])
+def test_a_file_without_figures_is_one_line(
+    content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "earlier.json"
+    file.write_text(content)
+    with pytest.raises(typer.Exit) as end:
+        protocol.read(file)
+    assert end.value.exit_code == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"benchmarks.protocol: {file} holds no figures of an earlier run")
+    assert len(said.splitlines()) == 1
