@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from subprocess import SubprocessError
 from typing import Any
 
 import psutil
 
 from benchmarks.checks import mps
 from benchmarks.checks.machine import Machine
-from benchmarks.checks.programs import Program, ProgramFailed
+from benchmarks.checks.programs import ROOT, Program, ProgramFailed
 from benchmarks.checks.server import Server, ServerFailed
 from benchmarks.launcher import Launcher
 from benchmarks.rows import MPS, OURS, SLICES, Row, failed
@@ -21,6 +22,7 @@ from benchmarks.scale import Scale
 NO_GPU = "no GPU"
 PATIENCE = 180.0  # seconds that a model and its first steps may take
 AHEAD = 0.05  # seconds between a request and the beginning of its window
+FIRST_KERNEL = (str(ROOT / "benchmarks/first_kernel.py"),)
 WORKLOADS = ("-m", "benchmarks.workloads")
 Answer = dict[str, Any]
 
@@ -32,6 +34,7 @@ class Bench:
     clients: int  # of ours at once, and of native programs beside them
     machine: Machine
     launcher: Launcher
+    has_mps: bool
 
     @property
     def on_gpu(self) -> bool:
@@ -41,10 +44,6 @@ class Bench:
     def middle(self) -> str:
         """The size of models where one size is enough."""
         return self.scale.sizes[min(1, len(self.scale.sizes) - 1)]
-
-    @property
-    def has_mps(self) -> bool:
-        return self.on_gpu and mps.available()
 
 
 @dataclass(frozen=True)
@@ -136,6 +135,21 @@ def place(bench: Bench, side: str, count: int) -> Iterator[Place]:
         if side == MPS:
             variables = stack.enter_context(mps.running())
         yield Place(bench.launcher, side, server, variables)
+
+
+def fault_of_mps(launcher: Launcher) -> str:
+    """Why no program can share the GPU through MPS here; nothing if one can."""
+    if not mps.available():
+        return f"there is no {mps.CONTROL}"
+    try:
+        with (
+            mps.running() as folders,
+            launcher.program(None, FIRST_KERNEL, "mps-first_kernel", **folders) as program,
+        ):
+            program.answer("done")
+    except (OSError, SubprocessError, ProgramFailed) as error:
+        return str(error)
+    return ""
 
 
 def sharing(bench: Bench) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import signal
 import sys
 import time
@@ -18,8 +19,7 @@ import typer
 from rich.console import Console
 
 from benchmarks.apart import TimeLimit, run_apart
-from benchmarks.bench import Bench
-from benchmarks.checks import mps
+from benchmarks.bench import Bench, fault_of_mps
 from benchmarks.checks.machine import this_machine
 from benchmarks.checks.programs import ProgramFailed
 from benchmarks.checks.server import ServerFailed
@@ -58,12 +58,10 @@ def main(
     machine = this_machine()
     if device is Device.cuda and machine.gpu is None:
         fail("no GPU answers here; --device cpu --quick tries the benchmark out without one")
-    out.mkdir(parents=True, exist_ok=True)
-    launcher = Launcher(device.value, (out / "logs").resolve())
-    bench = Bench(QUICK if quick else NORMAL, windows, clients, machine, launcher)
     print(f"{machine.words(device.value)}; {device.value} device", flush=True)
-    if bench.on_gpu and not bench.has_mps:
-        print(f"no {mps.CONTROL} here: MPS is not measured", flush=True)
+    launcher = Launcher(device.value, folder_for_logs(out))
+    scale = QUICK if quick else NORMAL
+    bench = Bench(scale, windows, clients, machine, launcher, has_mps(launcher))
     results: list[PartResult] = []
     interrupted = not run_parts(parts, bench, out / "results.json", settings(bench, quick), results)
     show(results)
@@ -79,6 +77,24 @@ def chosen_parts(only: str) -> list[Part]:
         fail(str(error))
 
 
+def folder_for_logs(out: Path) -> Path:
+    logs = (out / "logs").resolve()
+    try:
+        logs.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        fail(f"cannot write into {out}: {error.strerror}; --out chooses another folder")
+    return logs
+
+
+def has_mps(launcher: Launcher) -> bool:
+    """Says why, if it cannot be measured on this GPU."""
+    if launcher.device == "cpu":
+        return False
+    if fault := fault_of_mps(launcher):
+        print(f"MPS is not measured: {fault}", flush=True)
+    return not fault
+
+
 def settings(bench: Bench, quick: bool) -> dict[str, object]:
     """What the figures depend on."""
     return {
@@ -86,7 +102,8 @@ def settings(bench: Bench, quick: bool) -> dict[str, object]:
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "device": bench.launcher.device,
         "machine": bench.machine.fields(),
-        "mps": mps.available(),
+        "python": platform.python_version(),
+        "mps": bench.has_mps,
         "quick": quick,
         "windows": bench.windows,
         "clients": bench.clients,
@@ -125,7 +142,6 @@ def run_part(part: Part, bench: Bench, result: PartResult, keep: Callable[[], ob
 
 def rows_of(part: Part, bench: Bench) -> Generator[Row, None, None]:
     """Its rows, from a process of its own; a last one says what ended it early."""
-    bench.launcher.logs.mkdir(parents=True, exist_ok=True)
     log = bench.launcher.logs / f"{part.name}.log"
     count = 0
     try:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.bench import Bench
+from benchmarks.checks import mps
 from benchmarks.checks.cache import NativeCache
 from benchmarks.checks.machine import Machine
 from benchmarks.checks.programs import ROOT, Program, ProgramFailed
@@ -51,8 +52,8 @@ class Context:
     @property
     def bench(self) -> Bench:
         """For figures beside native ones."""
-        scale = self.scale
-        return Bench(scale.timed, scale.rounds, SHARING, self.machine, self._launcher)
+        scale, has_mps = self.scale, self.on_gpu and mps.available()
+        return Bench(scale.timed, scale.rounds, SHARING, self.machine, self._launcher, has_mps)
 
     @property
     def _launcher(self) -> Launcher:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,6 +15,7 @@ from benchmarks.rows import MPS, NATIVE, OURS, AtLeast, Row, point
 from benchmarks.usage import resident
 
 GOAL = (AtLeast(NATIVE, 1.0),)
+PAUSE, LOOKS = 0.5, 20  # seconds between two looks, and how many
 BEYOND = "GPU memory beyond tensors"
 
 
@@ -33,7 +35,7 @@ def run(bench: Bench) -> Iterator[Row]:
 
 def look(bench: Bench) -> Iterator[Row]:
     """One side after the other: the driver tells the memory of all processes in sum."""
-    names = (NATIVE, MPS, OURS) if bench.has_mps else (NATIVE, OURS)
+    names = (NATIVE, OURS, MPS) if bench.has_mps else (NATIVE, OURS)
     uses = {side: use_of(bench, side) for side in names}
     for at in range(len(uses[OURS].beyond)):
         found = {side: [use.beyond[at]] for side, use in uses.items()}
@@ -50,7 +52,7 @@ def look(bench: Bench) -> Iterator[Row]:
 def use_of(bench: Bench, side: str) -> Use:
     """All programs import PyTorch side by side; then one after another begins to train."""
     use = Use()
-    empty = used_on_gpu(bench)
+    empty = settled(partial(used_on_gpu, bench))
     with ExitStack() as stack:
         where = stack.enter_context(place(bench, side, bench.scale.most))
         programs = Team(where, WORKLOADS, bench.scale.most, stack)
@@ -64,6 +66,17 @@ def use_of(bench: Bench, side: str) -> Use:
         use.private, use.resident = ([one[at] / 1e6 for one in found] for at in (0, 1))
         use.server = sum(resident(one)[0] / 1e6 for one in where.server_processes())
     return use
+
+
+def settled(used: Callable[[], float]) -> float:
+    """What is in use once it stays so: the memory of processes that ended goes a little later."""
+    before = used()
+    for _ in range(LOOKS):
+        time.sleep(PAUSE)
+        if (now := used()) == before:
+            break
+        before = now
+    return before
 
 
 def used_on_gpu(bench: Bench) -> float:

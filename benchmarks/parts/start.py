@@ -8,12 +8,10 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-from benchmarks.bench import Bench, Place, attempted, place
-from benchmarks.checks.programs import ROOT
+from benchmarks.bench import FIRST_KERNEL, Bench, Place, attempted, place
 from benchmarks.rows import MPS, NATIVE, OURS, AtMost, Row, Target
 from benchmarks.turns import in_turns
 
-SCRIPT = [str(ROOT / "benchmarks/first_kernel.py")]
 NAME = "process start to first kernel, without import"
 
 #: What is told of an answer, in milliseconds.
@@ -43,7 +41,7 @@ def starts(bench: Bench) -> Iterator[Row]:
 
 def first(place: Place) -> dict[str, Any]:
     begun = time.monotonic()
-    with place.start(SCRIPT) as program:
+    with place.start(FIRST_KERNEL) as program:
         answer = program.answer("done")
         program.finish()
     return {**answer, "begun": begun}

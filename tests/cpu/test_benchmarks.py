@@ -7,23 +7,26 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 from conftest import ROOT, wait_until
+from mps_stand_in import fake_mps
 
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.bench import Bench, attempted, everybody, load, teams
+from benchmarks.bench import Bench, attempted, everybody, fault_of_mps, load, teams
 from benchmarks.checks.machine import this_machine
 from benchmarks.checks.programs import ProgramFailed
 from benchmarks.cli import rows_of, run_parts
 from benchmarks.launcher import Launcher
+from benchmarks.parts import together
 from benchmarks.parts.items import Part
 from benchmarks.report import PartResult
-from benchmarks.rows import NATIVE, OURS, Row
+from benchmarks.rows import MPS, NATIVE, OURS, SLICES, AtLeast, Row
 from benchmarks.scale import QUICK
 
 COMMAND = [sys.executable, "-m", "benchmarks", "--device", "cpu", "--quick"]
@@ -37,7 +40,7 @@ def benchmark(*options: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
-    return Bench(QUICK, 1, 2, this_machine(), Launcher("cpu", tmp_path / "logs"))
+    return Bench(QUICK, 1, 2, this_machine(), Launcher("cpu", tmp_path), has_mps=False)
 
 
 def test_both_sides_are_measured_and_their_ratio_reported(tmp_path: Path) -> None:
@@ -86,6 +89,18 @@ def test_a_workload_that_fails_is_one_line_and_the_next_one_runs(bench: Bench) -
     assert rows[0].note.startswith("failed: native-workloads ended before its answer")
     assert "No module named 'nonsense'" in rows[0].note
     assert rows[1].value(NATIVE) > 0
+
+
+def test_programs_that_share_are_measured_in_time_slices_under_mps_and_here(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes = fake_mps(tmp_path, monkeypatch)
+    assert fault_of_mps(bench.launcher) == ""
+    (row,) = together.run(replace(bench, has_mps=True))
+    assert row.name == "2 x decoder tiny bf16"
+    assert {side: len(found) for side, found in row.windows.items()} == {SLICES: 1, MPS: 1, OURS: 1}
+    assert dict(row.verdicts()) == {AtLeast(MPS, 1.05): row.ratio(MPS).value >= 1.05}
+    assert [line.split()[0] for line in notes.read_text().splitlines()] == ["start", "quit"] * 2
 
 
 def part_of(*values: Row | Exception) -> Part:
@@ -145,6 +160,7 @@ def test_ctrl_c_ends_every_process_and_keeps_what_was_found(tmp_path: Path) -> N
     [
         (["--only", "small,fast"], "no part 'fast'; there are solo, small,"),
         (["--device", "cuda"], "no GPU answers here; --device cpu --quick tries"),
+        (["--out", "README.md"], "cannot write into README.md: Not a directory; --out chooses"),
     ],
 )
 def test_what_cannot_be_run_is_one_line(options: list[str], complaint: str) -> None:

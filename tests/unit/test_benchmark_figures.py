@@ -10,12 +10,15 @@ from pathlib import Path
 
 import pytest
 import typer
+from mps_stand_in import fake_mps
 from rich.console import Console
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks import protocol
+from benchmarks.bench import fault_of_mps
 from benchmarks.checks import mps
+from benchmarks.launcher import Launcher
 from benchmarks.parts.fairness import deviations
 from benchmarks.parts.items import PARTS, choose
 from benchmarks.picture import draw
@@ -191,20 +194,10 @@ def test_parts_are_chosen_by_name_in_their_order() -> None:
         choose("fast")
 
 
-@pytest.fixture
-def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A stand-in for the MPS daemon's program: notes how it is called, in a file."""
-    notes, program = tmp_path / "notes", tmp_path / mps.CONTROL
-    program.write_text(
-        f'#!/bin/sh\n[ "$1" = -d ] && echo start $CUDA_MPS_PIPE_DIRECTORY >> {notes} '
-        f"|| {{ read word; echo $word $CUDA_MPS_PIPE_DIRECTORY >> {notes}; }}\n"
-    )
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    return notes
-
-
-def test_mps_has_folders_of_its_own_and_ends_whatever_happens(control: Path) -> None:
+def test_mps_has_folders_of_its_own_and_ends_whatever_happens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes = fake_mps(tmp_path, monkeypatch)
     assert mps.available()
     seen: list[dict[str, str]] = []
 
@@ -217,8 +210,19 @@ def test_mps_has_folders_of_its_own_and_ends_whatever_happens(control: Path) -> 
     with pytest.raises(KeyboardInterrupt):
         share()
     pipe = seen[0]["CUDA_MPS_PIPE_DIRECTORY"]
-    assert control.read_text().splitlines() == [f"start {pipe}", f"quit {pipe}"]
+    assert notes.read_text().splitlines() == [f"start {pipe}", f"quit {pipe}"]
     assert not Path(pipe).exists()
+
+
+def test_mps_that_does_not_start_is_a_reason_not_to_measure_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_mps(tmp_path, monkeypatch, starts=False)
+    fault = fault_of_mps(Launcher("cpu", tmp_path))
+    assert mps.CONTROL in fault
+    assert "exit status 1" in fault
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert fault_of_mps(Launcher("cpu", tmp_path)) == f"there is no {mps.CONTROL}"
 
 
 EARLIER = {"launch": [100.0, 90.0, 500.0], "one": [2e6], "idle": [0.0]}
