@@ -29,6 +29,7 @@ from benchmarks.report import PartResult
 from benchmarks.rows import MPS, NATIVE, OURS, SLICES, AtLeast, Row
 from benchmarks.scale import QUICK
 
+pytestmark = pytest.mark.timeout(600)  # many programs import PyTorch
 COMMAND = [sys.executable, "-m", "benchmarks", "--device", "cpu", "--quick"]
 
 
