@@ -1,7 +1,8 @@
 // A client that does nothing but call: what a call costs in the stub, on the ring and there and
-// back. With libclient.so preloaded: client LIBRARY OFFSET KERNEL SECONDS START; prints one line of
-// JSON. Launches are counted for SECONDS from START (of the monotonic clock), so that several
-// clients count at the same time.
+// back. With libclient.so preloaded: client LIBRARY OFFSET KERNEL. Each line on stdin asks for one
+// figure, and the answer is one line of JSON: local, launch, copy, lane, loop, or rate START
+// SECONDS, which counts launches from START (of the monotonic clock), so that several clients count
+// at the same time.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -74,63 +75,119 @@ static double median_of(int count, F call) {
   return median(times);
 }
 
-int main(int argc, char** argv) {
-  if (argc != 6) return fprintf(stderr, "usage: client LIBRARY OFFSET KERNEL SECONDS START\n"), 2;
-  double seconds = atof(argv[4]);
-  static Wrapper wrapper{0x466243b1, 1, map_file(argv[1]) + atoll(argv[2]), nullptr};
-  static int stub;
+// How the calls that are timed are named in the runtime.
+struct Calls {
+  int (*launch)(const void*, dim3, dim3, void**, size_t, void*);
+  int (*copy)(void*, const void*, size_t, int, void*);
+  int (*synchronize)();
+  int (*get_device)(int*);
+  int (*memory_info)(size_t*, size_t*);
+};
+
+constexpr dim3 kOne{1, 1, 1};
+static Calls calls;
+static int stub;  // whose address stands for the kernel
+static char parameters[16][64];
+static void* args[16];
+static void* device_memory;
+
+static int launch() { return calls.launch(&stub, kOne, kOne, args, 0, nullptr); }
+
+static void set_up(const char* library, const char* offset, const char* kernel) {
+  static Wrapper wrapper{0x466243b1, 1, map_file(library) + atoll(offset), nullptr};
   void** module = symbol<void**(void*)>("__cudaRegisterFatBinary")(&wrapper);
   auto add =
       symbol<void(void**, const void*, char*, const char*, int, void*, void*, void*, void*, int*)>(
           "__cudaRegisterFunction");
-  add(module, &stub, argv[3], argv[3], -1, nullptr, nullptr, nullptr, nullptr, nullptr);
-  auto launch = symbol<int(const void*, dim3, dim3, void**, size_t, void*)>("cudaLaunchKernel");
-  auto synchronize = symbol<int()>("cudaDeviceSynchronize");
-  auto get_device = symbol<int(int*)>("cudaGetDevice");
-
-  char parameters[16][64] = {};
-  void* args[16];
+  add(module, &stub, const_cast<char*>(kernel), kernel, -1, nullptr, nullptr, nullptr, nullptr,
+      nullptr);
+  calls.launch = symbol<int(const void*, dim3, dim3, void**, size_t, void*)>("cudaLaunchKernel");
+  calls.copy = symbol<int(void*, const void*, size_t, int, void*)>("cudaMemcpyAsync");
+  calls.synchronize = symbol<int()>("cudaDeviceSynchronize");
+  calls.get_device = symbol<int(int*)>("cudaGetDevice");
+  calls.memory_info = symbol<int(size_t*, size_t*)>("cudaMemGetInfo");
   for (int i = 0; i < 16; ++i) args[i] = parameters[i];
-  dim3 one{1, 1, 1};
-  check(launch(&stub, one, one, args, 0, nullptr), "launch");
-  check(synchronize(), "synchronize");
+  check(symbol<int(void**, size_t)>("cudaMalloc")(&device_memory, 1 << 20), "cudaMalloc");
+  check(launch(), "launch");
+  check(calls.synchronize(), "synchronize");
+}
 
-  constexpr int kLocal = 2000000;
+static double local() {
+  constexpr int kCount = 1000000;
   int device;
   double start = now();
-  for (int i = 0; i < kLocal; ++i) get_device(&device);
-  double local = (now() - start) / kLocal;
+  for (int i = 0; i < kCount; ++i) calls.get_device(&device);
+  return (now() - start) / kCount;
+}
 
-  // Bursts that fit into the ring: the time until the stub returns.
-  constexpr int kBurst = 2000, kBursts = 40;
+// Bursts that fit into the ring: the time until the stub returns.
+template <typename F>
+static double burst(int size, F call) {
+  constexpr int kBursts = 20;
   std::vector<double> bursts;
   for (int b = 0; b < kBursts; ++b) {
-    start = now();
+    double start = now();
     int failed = 0;
-    for (int i = 0; i < kBurst; ++i) failed |= launch(&stub, one, one, args, 0, nullptr);
-    check(failed, "launch");
-    bursts.push_back((now() - start) / kBurst);
-    check(synchronize(), "synchronize");
+    for (int i = 0; i < size; ++i) failed |= call();
+    bursts.push_back((now() - start) / size);
+    check(failed, "a call of a burst");
+    check(calls.synchronize(), "synchronize");
   }
+  return median(bursts);
+}
 
-  auto memory_info = symbol<int(size_t*, size_t*)>("cudaMemGetInfo");
+static int small_copy() {
+  constexpr int kHostToDevice = 1;
+  static char content[4096];
+  return calls.copy(device_memory, content, sizeof content, kHostToDevice, nullptr);
+}
+
+static int ask_memory() {
   size_t available, total;
-  double by_lane = median_of(3000, [&] { synchronize(); });
-  double by_loop = median_of(3000, [&] { memory_info(&available, &total); });
+  return calls.memory_info(&available, &total);
+}
 
+// Launches per second.
+static double rate(double from, double seconds) {
   long launched = 0;
-  double from = atof(argv[5]);
   while (now() < from) usleep(100);
-  start = now();
+  double start = now();
   while (now() - start < seconds) {
-    for (int i = 0; i < 100; ++i) check(launch(&stub, one, one, args, 0, nullptr), "launch");
+    for (int i = 0; i < 100; ++i) check(launch(), "launch");
     launched += 100;
   }
-  check(synchronize(), "synchronize");
-  double rate = launched / (now() - start);
-  printf(
-      "{\"local_ns\": %.2f, \"launch_ns\": %.1f, \"lane_us\": %.2f, \"loop_us\": %.2f, "
-      "\"launches_per_s\": %.0f}\n",
-      local * 1e9, median(bursts) * 1e9, by_lane * 1e6, by_loop * 1e6, rate);
+  check(calls.synchronize(), "synchronize");
+  return launched / (now() - start);
+}
+
+static bool answer(const char* line) {
+  double from, seconds, value;
+  if (sscanf(line, "rate %lf %lf", &from, &seconds) == 2) {
+    value = rate(from, seconds);
+  } else if (!strcmp(line, "local\n")) {
+    value = local();
+  } else if (!strcmp(line, "launch\n")) {
+    value = burst(2000, launch);
+  } else if (!strcmp(line, "copy\n")) {
+    value = burst(100, small_copy);
+  } else if (!strcmp(line, "lane\n")) {
+    value = median_of(2000, calls.synchronize);
+  } else if (!strcmp(line, "loop\n")) {
+    value = median_of(1000, ask_memory);
+  } else {
+    return fprintf(stderr, "no figure is called %s", line), false;
+  }
+  printf("{\"value\": %.6g}\n", value);
+  fflush(stdout);
+  return true;
+}
+
+int main(int argc, char** argv) {
+  if (argc != 4) return fprintf(stderr, "usage: client LIBRARY OFFSET KERNEL\n"), 2;
+  set_up(argv[1], argv[2], argv[3]);
+  char line[128];
+  while (fgets(line, sizeof line, stdin)) {
+    if (!answer(line)) return 1;
+  }
   return 0;
 }

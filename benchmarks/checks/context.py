@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.bench import Bench
+from benchmarks.checks import mps
 from benchmarks.checks.cache import NativeCache
 from benchmarks.checks.machine import Machine
-from benchmarks.checks.programs import ROOT, Program, ProgramFailed, environment
+from benchmarks.checks.programs import ROOT, Program, ProgramFailed
 from benchmarks.checks.results import Check, Verdict
 from benchmarks.checks.scale import Scale
-from benchmarks.checks.server import Server, ServerFailed, serving
+from benchmarks.checks.server import Server, ServerFailed
+from benchmarks.launcher import Launcher
 
 CLIENTS = ROOT / "benchmarks/checks/clients"
 TRAIN = ROOT / "benchmarks/train.py"
 NO_GPU = "no GPU"
+SHARING = 4  # programs at once
 
 
 @dataclass(frozen=True)
@@ -47,27 +50,24 @@ class Context:
         return 0.0 if self.on_gpu else 2e-3
 
     @property
-    def _native_environment(self) -> dict[str, str | None]:
-        """On the CPU one thread each: threads of several programs would wait for each other."""
-        plain: dict[str, str | None] = {"LD_PRELOAD": None}
-        return plain if self.on_gpu else {**plain, "OMP_NUM_THREADS": "1"}
+    def bench(self) -> Bench:
+        """For figures beside native ones."""
+        scale, has_mps = self.scale, self.on_gpu and mps.available()
+        return Bench(scale.timed, scale.rounds, SHARING, self.machine, self._launcher, has_mps)
+
+    @property
+    def _launcher(self) -> Launcher:
+        return Launcher(self.device, self.logs, self._numbers)
 
     def server(self, *options: str, prefix: Sequence[str] = ()) -> AbstractContextManager[Server]:
-        log = self._log("server")
-        return serving(self.device, log, options, prefix, environment(LD_PRELOAD=None))
+        return self._launcher.server(*options, prefix=prefix)
 
     def program(
         self, server: Server | None, script: Path, *arguments: str, name: str = "", **changes: str
     ) -> Program:
         """A program whose CUDA calls go to the server; without one, on the same device natively."""
-        variables = self._native_environment if server is None else server.environment()
-        device = self.device if server is None else "cuda"
         name = f"{name or script.stem}{'-native' if server is None else ''}"
-        command = [sys.executable, str(script), *arguments, "--device", device]
-        return Program(name, command, environment(**{**variables, **changes}), self._log(name))
-
-    def _log(self, name: str) -> Path:
-        return self.logs / f"{next(self._numbers):03}-{name}.log"
+        return self._launcher.program(server, [str(script), *arguments], name, **changes)
 
 
 def attempt(name: str, look: Callable[[], Check]) -> Check:

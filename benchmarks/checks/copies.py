@@ -7,10 +7,11 @@ from functools import partial
 
 from benchmarks.checks.context import CLIENTS, NO_GPU, Context, attempt, attempts
 from benchmarks.checks.programs import Program
-from benchmarks.checks.ratios import bandwidths
 from benchmarks.checks.results import Check, judged, skipped
 from benchmarks.checks.server import Server
-from benchmarks.checks.turns import compare
+from benchmarks.parts import small
+from benchmarks.report import row_text
+from benchmarks.rows import NATIVE
 
 #: What is copied how, and the least share of native's bandwidth it may reach.
 BANDWIDTHS = {"h2d_pinned": 0.95, "d2h_pinned": 0.95, "h2d_pageable": 1.0, "d2h_pageable": 1.0}
@@ -27,7 +28,7 @@ def run(context: Context) -> Iterator[Check]:
             yield skipped(name, NO_GPU)
     with context.server("--clients", "2") as server:
         yield from check_copies(context, server, requests)
-        yield from attempts("bandwidth", lambda: check_bandwidths(context, server))
+    yield from attempts("bandwidth", lambda: check_bandwidths(context))
 
 
 def check_copies(context: Context, server: Server, requests: dict[str, str]) -> Iterator[Check]:
@@ -46,18 +47,13 @@ def check_copy(program: Program, name: str, request: str) -> Check:
     return judged(name, not wrong, f"{found['ways']} ways, wrong: {', '.join(wrong) or 'none'}")
 
 
-def check_bandwidths(context: Context, server: Server) -> Iterator[Check]:
+def check_bandwidths(context: Context) -> Iterator[Check]:
     if not context.on_gpu:
         for way in BANDWIDTHS:
             yield skipped(way, NO_GPU)
         return
-    scale = context.scale
-    with timing(context, None) as native, timing(context, server) as ours:
+    with small.timers(context.bench) as both:
         for way, least in BANDWIDTHS.items():
-            ratio = compare(scale.rounds, native, ours, way, scale.bandwidth_bytes)
-            figure = f"{bandwidths(ratio, scale.bandwidth_bytes)}; at least {least:g}x wanted"
-            yield judged(way, ratio.value >= least, figure)
-
-
-def timing(context: Context, server: Server | None) -> Program:
-    return context.program(server, CLIENTS / "timing.py")
+            for row in small.copy(context.bench, both, way, way):
+                figure = f"{row_text(row)}; at least {least:g} wanted"
+                yield judged(way, row.ratio(NATIVE).value >= least, figure)

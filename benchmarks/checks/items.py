@@ -24,7 +24,7 @@ ITEMS = (
     Item(6, "limits", "quota, properties, out of memory, allocate and free", 120, limits.run),
     Item(7, "copies", "copies of every size and way, and their bandwidth", 240, copies.run),
     Item(8, "sanitizer", "compute-sanitizer finds nothing in the worker", 300, sanitizer.run),
-    Item(9, "speed", "times beside native ones, alone and four at once", 400, speed.run),
+    Item(9, "speed", "times beside native ones, alone and four at once", 480, speed.run),
 )
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import psutil
 
 from benchmarks.checks.programs import environment
 
 CONTROL = "nvidia-cuda-mps-control"
 PATIENCE = 20.0
+PID_FILE = f"{CONTROL}.pid"  # the daemon writes it into its folder of pipes
 
 
 def available() -> bool:
@@ -30,8 +33,19 @@ def running() -> Iterator[dict[str, str]]:
         for folder in folders.values():
             Path(folder).mkdir()
         variables = environment(LD_PRELOAD=None, **folders)
-        subprocess.run([CONTROL, "-d"], env=variables, check=True, timeout=PATIENCE)
         try:
+            subprocess.run([CONTROL, "-d"], env=variables, check=True, timeout=PATIENCE)
             yield folders
         finally:
-            subprocess.run([CONTROL], env=variables, input="quit\n", text=True, timeout=PATIENCE)
+            end(variables, Path(name) / "pipe")
+
+
+def end(variables: Mapping[str, str], pipe: Path) -> None:
+    """In order if it answers; else daemon and servers are killed."""
+    try:
+        subprocess.run([CONTROL], env=variables, input="quit\n", text=True, timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        daemon = psutil.Process(int((pipe / PID_FILE).read_text()))
+        for one in (*daemon.children(recursive=True), daemon):
+            with suppress(psutil.NoSuchProcess):
+                one.kill()

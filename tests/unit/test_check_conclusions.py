@@ -19,7 +19,6 @@ from benchmarks.checks.kills import Death, check_deaths
 from benchmarks.checks.limits import MESSAGE, readable
 from benchmarks.checks.losses import agree, judge, running_spread
 from benchmarks.checks.programs import telling_line
-from benchmarks.checks.ratios import Ratio, bandwidths, rates, time_text, times
 from benchmarks.checks.report import as_json, item_line, table
 from benchmarks.checks.results import Check, ItemResult, Verdict, judged, overall, skipped
 from benchmarks.checks.sanitizer import parse
@@ -74,25 +73,6 @@ def test_a_tolerance_holds_for_every_step() -> None:
 def test_runs_agree_if_all_are_bit_identical() -> None:
     assert agree([[1.0, 2.0], [1.0, 2.0]])
     assert not agree([[1.0, 2.0], [1.0, NEXT]])
-
-
-def test_a_ratio_is_the_median_of_its_rounds_and_above_one_if_ours_is_faster() -> None:
-    ratio = Ratio(native=[2.0, 4.0, 3.0], ours=[1.0, 4.0, 2.0])
-    assert ratio.value == 1.5
-    assert ratio.text() == "1.50x (1.00-2.00)"
-    assert times(ratio) == "1.50x (1.00-2.00)  2 s, native 3 s"
-    assert rates(Ratio([0.5], [0.25])) == "2.00x (2.00-2.00)  4 steps/s, native 2 steps/s"
-
-
-def test_bandwidth_is_bytes_by_seconds() -> None:
-    assert bandwidths(Ratio([1.0], [0.5]), 10**9).endswith("2 GB/s, native 1 GB/s")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(2.5, "2.5 s"), (0.0123, "12.3 ms"), (3.9e-6, "3.9 us"), (8e-8, "80 ns")]
-)
-def test_times_are_written_in_a_fitting_unit(seconds: float, text: str) -> None:
-    assert time_text(seconds) == text
 
 
 def test_kept_results_are_found_for_the_same_machine_source_and_arguments_alone(

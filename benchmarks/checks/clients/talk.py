@@ -24,11 +24,18 @@ def device() -> str:
 
 
 def serve(requests: Mapping[str, Callable[..., Answer]]) -> None:
-    """Answer until stdin ends; what follows the word in a line are whole numbers."""
+    """Answer until stdin ends; what follows the word in a line are numbers and words."""
     say({"ready": True})
     for line in sys.stdin:
-        word, *numbers = line.split()
-        say(requests[word](*map(int, numbers)))
+        word, *values = line.split()
+        say(requests[word](*map(parse, values)))
+
+
+def parse(word: str) -> Any:
+    try:
+        return json.loads(word)
+    except ValueError:
+        return word
 
 
 def say(answer: Answer) -> None:

@@ -52,6 +52,17 @@ def sync(count: int) -> talk.Answer:
     return {"seconds": per_operation(wait, count) / count}
 
 
+def launch_sync(count: int) -> talk.Answer:
+    """``x.add_(1)`` and waiting for it."""
+    x = torch.zeros(64, device=device)
+
+    def operation() -> None:
+        x.add_(1)
+        synchronize()
+
+    return {"seconds": per_operation(operation, count) / count}
+
+
 def to_device(count: int, pinned: bool) -> talk.Answer:
     return transfer(torch.empty(count, dtype=torch.uint8, device=device), on_host(count, pinned))
 
@@ -85,6 +96,7 @@ talk.serve({
     "issue": issue,
     "item": item,
     "sync": sync,
+    "launch_sync": launch_sync,
     "h2d_pinned": lambda count: to_device(count, True),
     "h2d_pageable": lambda count: to_device(count, False),
     "d2h_pinned": lambda count: to_host(count, True),
