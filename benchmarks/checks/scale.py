@@ -25,26 +25,28 @@ class Scale:
     copies: tuple[int, ...]  # bytes
     bandwidth_bytes: int
     repeats: int  # of a small operation that is timed
+    tiny_cases: bool  # of users' models
+    batches: int  # that a loader gives between two turns
 
 
 QUICK = Scale(
     steps=3, sizes=("tiny",), timed_sizes=("tiny",), shared_sizes=("tiny",), window=2,
     shared_seconds=1.0, rounds=2, kills=2, victim_bytes=16 * MIB, chain_seconds=0.5,
     held_bytes=16 * MIB, quota="256MiB", cycles=200, copies=(1, 3, 4 * KIB, MIB),
-    bandwidth_bytes=16 * MIB, repeats=200,
+    bandwidth_bytes=16 * MIB, repeats=200, tiny_cases=True, batches=8,
 )  # fmt: skip
 NORMAL = Scale(
     steps=100, sizes=("tiny", "base"), timed_sizes=("tiny", "base", "large"),
     shared_sizes=("base",), window=30, shared_seconds=3.0, rounds=5, kills=20,
     victim_bytes=GIB, chain_seconds=1.0, held_bytes=10 * GIB, quota="4GiB", cycles=10_000,
     copies=(1, 3, 4 * KIB, MIB, 100 * MIB + 1, 5 * GIB), bandwidth_bytes=256 * MIB,
-    repeats=5_000,
+    repeats=5_000, tiny_cases=False, batches=200,
 )  # fmt: skip
 FULL = Scale(
     steps=100, sizes=("tiny", "base"), timed_sizes=("tiny", "base", "large"),
     shared_sizes=("tiny", "base", "large"), window=100, shared_seconds=8.0, rounds=9, kills=20,
     victim_bytes=GIB, chain_seconds=2.0, held_bytes=10 * GIB, quota="4GiB", cycles=10_000,
     copies=(1, 3, 4 * KIB, MIB, 100 * MIB + 1, 5 * GIB), bandwidth_bytes=1 * GIB,
-    repeats=20_000,
+    repeats=20_000, tiny_cases=False, batches=600,
 )  # fmt: skip
 SCALES = {"quick": QUICK, "normal": NORMAL, "full": FULL}

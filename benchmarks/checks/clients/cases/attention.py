@@ -1,142 +1,170 @@
 """Attention in every backend, and products of eight-bit numbers."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import torch
 import torch.nn.functional as F
-from case import Setting, Skip, case, pick, randn, with_grads
+from case import Setting, Skip, Step, Tensors, case, cases, pick, randn, with_grads
+from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+FP32, BF16, FP16, FP8 = torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn
+TYPES = {"fp16": FP16, "bf16": BF16, "fp32": FP32}
 BACKENDS = {
     "flash": SDPBackend.FLASH_ATTENTION,
     "mem-efficient": SDPBackend.EFFICIENT_ATTENTION,
     "cudnn": SDPBackend.CUDNN_ATTENTION,
     "math": SDPBackend.MATH,
 }
-TYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
-SHAPES = {"": {}, "causal": {"is_causal": True}, "mask": {"mask": True}, "bool mask": {"mask": "bool"},
-          "GQA": {"enable_gqa": True}, "cross": {"cross": True}, "dropout": {"dropout_p": 0.1},
-          "head 72": {"width": 72}, "strided": {"strided": True}}  # fmt: skip
-REFUSED = {  # what the backend itself does not offer
-    ("flash", "fp32"), ("cudnn", "fp32"), ("flash", "mask"), ("flash", "bool mask"),
+ON_CPU = ("flash", "math")
+SHAPES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "causal": {"is_causal": True},
+    "float mask": {"mask": "float"},
+    "bool mask": {"mask": "bool"},
+    "GQA": {"heads": 2, "enable_gqa": True},
+    "cross": {"keys": 0.5},
+    "dropout": {"dropout_p": 0.1},
+    "scale": {"scale": 0.5},
+    "72 wide": {"width": 72},
+    "128 wide": {"width": 128},
+    "strided": {"strided": True},
+}
+NOT_OFFERED = {  # by the backend itself
+    *(("flash", what) for what in ("fp32", "float mask", "bool mask")),
+    ("cudnn", "fp32"),
     ("mem-efficient", "GQA"),
 }
 
 
-def sdpa(backend, dtype, mask=None, enable_gqa=False, cross=False, width=32, strided=False, **settings):
-    length = pick(64, 16)
-    if Setting.tiny:
-        settings.pop("dropout_p", None)
-    q = randn(2, 4, length, width, dtype=dtype)
-    k, v = (
-        randn(2, 2 if enable_gqa else 4, length // 2 if cross else length, width, dtype=dtype)
-        for _ in "kv"
-    )
-    if strided:
-        q, k, v = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v))
-    if mask:
-        settings["attn_mask"] = randn(2, 4, length, length, dtype=dtype)
-    if mask == "bool":
-        settings["attn_mask"] = settings["attn_mask"] > -1
+@cases({
+    f"{backend} {word} {shape}": (backend, dtype, settings)
+    for backend in BACKENDS for word, dtype in TYPES.items() for shape, settings in SHAPES.items()
+    if (word == "fp16" or shape in ("plain", "causal"))
+    and not {(backend, word), (backend, shape)} & NOT_OFFERED
+})  # fmt: skip
+def attention(backend: str, dtype: torch.dtype, settings: dict[str, Any]) -> Step:
+    if Setting.device == "cpu" and backend not in ON_CPU:
+        raise Skip(f"the CPU has no {backend} attention")
+    inputs, settings = prepare(dtype, **settings)
 
-    def forward(q, k, v):
-        return F.scaled_dot_product_attention(q, k, v, enable_gqa=enable_gqa, **settings)
-
-    def step():
+    def step() -> Tensors:
         torch.manual_seed(2)
         with sdpa_kernel(BACKENDS[backend]):
-            return with_grads(forward, q, k, v)
+            return with_grads(
+                lambda *qkv: F.scaled_dot_product_attention(*qkv, **settings), *inputs
+            )
 
     return step
 
 
-def on_gpu(backend, dtype, settings):
-    if Setting.device == "cpu" and backend in ("mem-efficient", "cudnn"):
-        raise Skip(f"there is no {backend} backend on the CPU")
-    return sdpa(backend, dtype, **settings)
+def prepare(
+    dtype: torch.dtype, mask: str = "", heads: int = 4, keys: float = 1, width: int = 32,
+    strided: bool = False, **settings: Any,
+) -> tuple[list[Tensor], dict[str, Any]]:  # fmt: skip
+    """Query, key and value, and what else the function is given."""
+    length = pick(64, 16)
+    shapes = [(2, 4, length, width), *[(2, heads, int(length * keys), width)] * 2]
+    inputs = [randn(*shape, dtype=dtype) for shape in shapes]
+    if strided:
+        inputs = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in inputs]
+    if mask:
+        drawn = randn(2, 4, length, length, dtype=dtype)
+        settings["attn_mask"] = drawn if mask == "float" else drawn > -1
+    if Setting.tiny:  # a CPU drops others than a GPU
+        settings.pop("dropout_p", None)
+    return inputs, settings
 
 
-for backend in BACKENDS:
-    for word, dtype in TYPES.items():
-        for shape, settings in SHAPES.items():
-            wanted = word == "fp16" or shape in ("", "causal")
-            if wanted and not {(backend, word), (backend, shape)} & REFUSED:
-                name = f"{backend} {word} {shape}".strip()
-                case(name, backend, dtype, settings)(on_gpu)
+@cases({f"PyTorch's choice {word}": (dtype,) for word, dtype in TYPES.items()})
+def choice(dtype: torch.dtype) -> Step:
+    inputs, settings = prepare(dtype, width=64, is_causal=True)
+    return lambda: with_grads(
+        lambda *qkv: F.scaled_dot_product_attention(*qkv, **settings), *inputs
+    )
 
 
-@case("whatever backend PyTorch takes", torch.float16)
-@case("whatever backend PyTorch takes fp32", torch.float32)
-def any_backend(dtype):
-    q, k, v = (randn(2, 4, 32, 64, dtype=dtype) for _ in "qkv")
-    return with_grads(lambda *qkv: F.scaled_dot_product_attention(*qkv, is_causal=True), q, k, v)
-
-
-@case("MultiheadAttention, training", True)
-@case("MultiheadAttention, fast path", False)
-def multihead(training):
-    layer = torch.nn.MultiheadAttention(32, 4, batch_first=True).to(Setting.device).train(training)
+@case("MultiheadAttention, training")
+def multihead() -> Step:
+    layer = nn.MultiheadAttention(32, 4, batch_first=True).to(Setting.device)
     x = randn(2, 10, 32)
-    if training:
-        return with_grads(lambda x: layer(x, x, x)[0], x, params=tuple(layer.parameters()))
-    with torch.no_grad():
-        return list(layer(x, x, x))
+    parameters = tuple(layer.parameters())
+    return lambda: with_grads(lambda x: layer(x, x, x)[0], x, parameters=parameters)
+
+
+@case("MultiheadAttention, evaluation")
+def fast_path() -> Step:
+    layer = nn.MultiheadAttention(32, 4, batch_first=True).to(Setting.device).eval()
+    x = randn(2, 10, 32)
+
+    def step() -> Tensors:
+        with torch.no_grad():
+            return list(layer(x, x, x))
+
+    return step
 
 
 @case("TransformerEncoder, nested tensors")
-def nested():
-    layer = torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
-    model = torch.nn.TransformerEncoder(layer, 2).to(Setting.device).eval()
-    padding = torch.arange(10) >= torch.tensor([[10], [6]])
-    with torch.no_grad():
-        return [model(randn(2, 10, 32), src_key_padding_mask=padding.to(Setting.device))]
+def nested() -> Step:
+    layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+    model = nn.TransformerEncoder(layer, 2).to(Setting.device).eval()
+    x = randn(2, 10, 32)
+    padding = (torch.arange(10) >= torch.tensor([[10], [6]])).to(Setting.device)
+
+    def step() -> Tensors:
+        with torch.no_grad():
+            return [model(x, src_key_padding_mask=padding)]
+
+    return step
 
 
-@case("flex_attention eager", torch.float32)
-@case("flex_attention eager fp16", torch.float16)
-def flex(dtype):
+@cases({"flex_attention eager fp32": (FP32,), "flex_attention eager fp16": (FP16,)})
+def flex(dtype: torch.dtype) -> Step:
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-    q, k, v = (randn(1, 2, 128, 16, dtype=dtype) for _ in "qkv")
-    mask = create_block_mask(
-        lambda b, h, i, j: i >= j, None, None, 128, 128, device=Setting.device
-    )
+    inputs = [randn(1, 2, 128, 16, dtype=dtype) for _ in "qkv"]
+    settings = {"device": Setting.device, "B": None, "H": None, "Q_LEN": 128, "KV_LEN": 128}
+    mask = create_block_mask(lambda batch, head, query, key: query >= key, **settings)
 
-    def forward(q, k, v):
-        return flex_attention(q, k, v, lambda s, b, h, i, j: s + (j - i) * 0.1, block_mask=mask)
+    def forward(*qkv: Tensor) -> Tensor:
+        return flex_attention(*qkv, lambda s, b, h, i, j: s + (j - i) * 0.1, block_mask=mask)
 
-    if Setting.device == "cpu":  # which has no backward of it
-        return [forward(q, k, v)]
-    return with_grads(forward, q, k, v)
-
-
-@case("_scaled_mm fp8 by tensor", "tensor", torch.float8_e4m3fn)
-@case("_scaled_mm fp8 by row", "row", torch.float8_e4m3fn)
-@case("_scaled_mm fp8 e5m2 by tensor", "tensor", torch.float8_e5m2)
-@case("_scaled_mm fp8 by tensor, fast accumulation", "fast", torch.float8_e4m3fn)
-def scaled(by, left):
-    a, b = randn(64, 128).to(left), randn(32, 128).to(torch.float8_e4m3fn).t()
-    scales = [torch.tensor(0.5), torch.tensor(0.25)]
-    if by == "row":
-        scales = [torch.rand(64, 1) + 0.5, torch.rand(1, 32) + 0.5]
-    a_scale, b_scale = (scale.to(Setting.device) for scale in scales)
-    return [
-        torch._scaled_mm(
-            a, b, scale_a=a_scale, scale_b=b_scale, out_dtype=torch.bfloat16,
-            use_fast_accum=by == "fast",
-        )
-    ]
+    if Setting.device == "cpu":  # it has no backward there
+        return lambda: [forward(*inputs)]
+    return lambda: with_grads(forward, *inputs)
 
 
-@case("_scaled_mm fp8 with bias")
-def scaled_bias():
-    a, b = randn(64, 128).to(torch.float8_e4m3fn), randn(32, 128).to(torch.float8_e4m3fn).t()
-    one = torch.ones((), device=Setting.device)
-    bias = randn(32, dtype=torch.bfloat16)
-    return [torch._scaled_mm(a, b, scale_a=one, scale_b=one, bias=bias, out_dtype=torch.bfloat16)]
+@cases({
+    "_scaled_mm by tensor": (FP8, False, {}),
+    "_scaled_mm by row": (FP8, True, {}),
+    "_scaled_mm by tensor, e5m2": (torch.float8_e5m2, False, {}),
+    "_scaled_mm by tensor, fast": (FP8, False, {"use_fast_accum": True}),
+    "_scaled_mm by row, fast": (FP8, True, {"use_fast_accum": True}),
+})  # fmt: skip
+def scaled(left: torch.dtype, by_row: bool, settings: dict[str, bool]) -> Step:
+    a, b = eight_bit(left)
+    shapes = ((64, 1), (1, 32)) if by_row else ((), ())
+    scales = [(torch.rand(shape) + 0.5).to(Setting.device) for shape in shapes]
+    return lambda: [torch._scaled_mm(a, b, *scales, out_dtype=BF16, **settings)]
 
 
-@case("_int_mm")
-def int_mm():
-    a, b = (torch.randint(-128, 127, shape, dtype=torch.int8) for shape in ((64, 128), (128, 32)))
+@cases({f"_scaled_mm with bias to {word}": (TYPES[word],) for word in ("bf16", "fp16")})
+def scaled_with_bias(dtype: torch.dtype) -> Step:
+    a, b = eight_bit(FP8)
+    one, bias = torch.ones((), device=Setting.device), randn(32, dtype=dtype)
+    return lambda: [torch._scaled_mm(a, b, one, one, bias=bias, out_dtype=dtype)]
+
+
+def eight_bit(left: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Two matrices, the right one with its columns in one piece."""
+    return randn(64, 128).to(left), randn(32, 128).to(FP8).t()
+
+
+@cases({"_int_mm of rows": (False,), "_int_mm of columns": (True,)})
+def int_mm(columns: bool) -> Step:
+    a, b = (torch.randint(-128, 127, size, dtype=torch.int8) for size in ((64, 128), (32, 128)))
     a, b = a.to(Setting.device), b.to(Setting.device)
-    column_major = b.t().contiguous().t()
-    return [torch._int_mm(a, b), torch._int_mm(a, column_major)]
+    b = b.t() if columns else b.t().contiguous()
+    return lambda: [torch._int_mm(a, b)]

@@ -1,73 +1,106 @@
-"""What cases share: their table, inputs that are the same on every device, training steps."""
+"""What the modules of cases share: their table, inputs that are equal on every device, and steps.
+
+A case is a function that returns tensors, or that prepares a step: a function that returns tensors
+whenever it is called. The modules beside this file are what users of PyTorch write: they know
+nothing of Mnemosyne and must never import it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
+from torch import Tensor, nn
 
-CASES = {}
+Tensors = Sequence[Tensor]
+Step = Callable[[], Tensors]
+Case = Callable[..., "Tensors | Step"]
+CASES: dict[str, Callable[[], Tensors | Step]] = {}
 
 
 class Skip(Exception):
-    """The case can't be tried here; the reason."""
+    """The case cannot be tried here, for the reason that is its text."""
 
 
 class Setting:
+    """What the program was started for. ``tiny``: sizes for a machine without a GPU."""
+
     device = "cuda"
     tiny = False
 
 
-def case(name, *arguments):
-    """Register a function that returns tensors, or a step that does when called."""
+def case(name: str) -> Callable[[Case], Case]:
+    return cases({name: ()})
 
-    def register(function):
-        CASES[name] = lambda: function(*arguments)
+
+def cases(table: Mapping[str, tuple[Any, ...]]) -> Callable[[Case], Case]:
+    """Several cases of one function: their names, each with its arguments."""
+
+    def register(function: Case) -> Case:
+        for name, arguments in table.items():
+            assert name not in CASES
+            CASES[name] = lambda arguments=arguments: function(*arguments)
         return function
 
     return register
 
 
-def pick(full, tiny):
+def pick(full: Any, tiny: Any) -> Any:
     return tiny if Setting.tiny else full
 
 
-def need(*names):
-    import importlib
-
-    found = []
-    for name in names:
-        try:
-            found.append(importlib.import_module(name))
-        except ImportError as error:
-            if error.name and error.name.split(".")[0] == name.split(".")[0]:
-                raise Skip(f"{name} is not installed") from None
-            raise
-    return found[0] if len(found) == 1 else found
+def gpu_only(what: str) -> None:
+    if Setting.device == "cpu":
+        raise Skip(f"the CPU has no {what}")
 
 
-def randn(*shape, dtype=torch.float32):
-    """Drawn on the CPU, so that every device gets the same."""
+def need(name: str) -> Any:
+    """A module of a package that is not PyTorch's."""
+    package = name.partition(".")[0]
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name == package:
+            raise Skip(f"{package} is not installed") from None
+        raise
+
+
+def randn(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Drawn on the CPU, so that every device gets the same numbers."""
     return torch.randn(shape).to(Setting.device, dtype)
 
 
-def randint(high, *shape):
+def randint(high: int, *shape: int) -> Tensor:
     return torch.randint(high, shape).to(Setting.device)
 
 
-def with_grads(function, *inputs, params=()):
+def autocast(dtype: torch.dtype | None) -> torch.autocast:
+    return torch.autocast(Setting.device, dtype or torch.bfloat16, enabled=dtype is not None)
+
+
+def with_grads(
+    function: Callable[..., Tensor], *inputs: Tensor, parameters: Sequence[Tensor] = ()
+) -> list[Tensor]:
     """The output, and the gradients of all inputs and parameters."""
     leaves = [x.detach().requires_grad_() for x in inputs]
     out = function(*leaves)
     weight = torch.linspace(-1, 1, out.numel(), device=out.device).view(out.shape).to(out.dtype)
-    grads = torch.autograd.grad(out, [*leaves, *params], weight, allow_unused=True)
-    return [out, *(g for g in grads if g is not None)]
+    gradients = torch.autograd.grad(out, [*leaves, *parameters], weight, allow_unused=True)
+    return [out, *(gradient for gradient in gradients if gradient is not None)]
 
 
-def training(model, loss_of, amp=None, lr=0.01):
-    """A step that returns its loss; fp16 with a GradScaler."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
+def training(
+    model: nn.Module, loss_of: Callable[[nn.Module], Tensor], amp: torch.dtype | None = None
+) -> Step:
+    """A step that returns its loss; float16 with a GradScaler."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     scaler = torch.amp.GradScaler(Setting.device, enabled=amp is torch.float16)
 
-    def step():
+    def step() -> Tensors:
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(Setting.device, amp or torch.bfloat16, enabled=amp is not None):
+        with autocast(amp):
             loss = loss_of(model)
         scaler.scale(loss).backward()
         scaler.step(optimizer)

@@ -1,77 +1,89 @@
-"""How data gets to the device: loaders, streams, events and pinned memory."""
+"""How data gets to the device: loaders, streams, events, and pinned memory."""
+
+from __future__ import annotations
+
+import gc
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
-from case import Setting, Skip, case, pick, randn
+from case import Setting, Step, Tensors, case, cases, gpu_only, pick, randn
+from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 
-def needs_streams():
-    if Setting.device == "cpu":
-        raise Skip("the CPU has no streams")
-
-
-@case("DataLoader, 4 workers", False)
-@case("DataLoader, 4 workers, pin_memory", True)
-def loader(pin):
+@cases({
+    "DataLoader, 4 workers": (False,),
+    "DataLoader, 4 workers, pin_memory": (True,),
+})  # fmt: skip
+def loader(pin: bool) -> Tensors:
     data = TensorDataset(torch.randn(64, 3, 16, 16), torch.arange(64))
     pin = pin and Setting.device == "cuda"
-    batches = DataLoader(data, batch_size=8, num_workers=4, pin_memory=pin)
     found = []
-    for x, y in batches:
+    for x, y in DataLoader(data, batch_size=8, num_workers=4, pin_memory=pin):
         x, y = (part.to(Setting.device, non_blocking=pin) for part in (x, y))
         found += [x * 2, y + 1]
     return found
 
 
-@case("non_blocking copies", 1 << 10)
-@case("large non_blocking copies", 1 << 24)
-def non_blocking(count):
-    needs_streams()
+@cases({"non_blocking copies, small": (1 << 10,), "non_blocking copies, large": (1 << 24,)})
+def non_blocking(count: int) -> Step:
+    """There and back; in between is a kernel."""
+    gpu_only("streams")
     count = pick(count, 1 << 10)
     sources = [torch.arange(i, i + count, dtype=torch.int32).pin_memory() for i in range(3)]
-    there = [source.to("cuda", non_blocking=True) for source in sources]
     back = [torch.empty(count, dtype=torch.int32, pin_memory=True) for _ in sources]
-    for target, source in zip(back, there):
-        target.copy_(source + 1, non_blocking=True)
-    torch.cuda.synchronize()
-    return back
+
+    def step() -> Tensors:
+        there = [source.to("cuda", non_blocking=True) for source in sources]
+        for target, source in zip(back, there, strict=True):
+            target.copy_(source + 1, non_blocking=True)
+        torch.cuda.synchronize()
+        return back
+
+    return step
 
 
 @case("prefetch on a side stream")
-def prefetch():
-    needs_streams()
+def prefetch() -> Step:
+    gpu_only("streams")
     side, main = torch.cuda.Stream(), torch.cuda.current_stream()
     pinned = [torch.full((1 << 16,), float(i)).pin_memory() for i in range(6)]
-    total, following = torch.zeros(1 << 16, device="cuda"), None
-    for source in [*pinned, None]:
-        current = following
-        if source is not None:
-            with torch.cuda.stream(side):
-                following = source.to("cuda", non_blocking=True)
-        if current is not None:
-            main.wait_stream(side)
-            current.record_stream(main)
-            total = total * 2 + current
-    return [total]
+
+    def step() -> Tensors:
+        total, following = torch.zeros(1 << 16, device="cuda"), None
+        for source in [*pinned, None]:
+            current = following
+            if source is not None:
+                with torch.cuda.stream(side):
+                    following = source.to("cuda", non_blocking=True)
+            if current is not None:
+                main.wait_stream(side)
+                current.record_stream(main)
+                total = total * 2 + current
+        return [total]
+
+    return step
 
 
-@case("events: elapsed_time is sane")
-def events():
-    needs_streams()
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+@case("events: elapsed_time")
+def events() -> Tensors:
+    """The times themselves are no results; that they are sane is."""
+    gpu_only("events")
+    begin, middle, end = (torch.cuda.Event(enable_timing=True) for _ in range(3))
     x = randn(512, 512)
     begin.record()
+    middle.record()
     for _ in range(20):
         x = x @ x / 512
     end.record()
     end.synchronize()
-    elapsed = begin.elapsed_time(end)
-    return [x, torch.tensor([0 < elapsed < 60_000, end.query()])]
+    whole, part = begin.elapsed_time(end), middle.elapsed_time(end)
+    return [x, torch.tensor([0 < part <= whole < 60_000, end.query()])]
 
 
 @case("events between streams")
-def waiting():
-    needs_streams()
+def waiting() -> Tensors:
+    gpu_only("events")
     one, other = torch.cuda.Stream(), torch.cuda.Stream()
     done, x = torch.cuda.Event(), randn(1 << 20)
     one.wait_stream(torch.cuda.current_stream())
@@ -87,23 +99,21 @@ def waiting():
 
 
 @case("stream priorities")
-def priorities():
-    needs_streams()
-    low, high = torch.cuda.Stream.priority_range()
-    found = [torch.tensor([low, high])]
-    for priority in (low, high):
+def priorities() -> Tensors:
+    gpu_only("streams")
+    found = [torch.tensor(torch.cuda.Stream.priority_range())]
+    for priority in torch.cuda.Stream.priority_range():
         stream = torch.cuda.Stream(priority=priority)
-        stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             found.append(torch.arange(1000, device="cuda") * 2)
-        found.append(torch.tensor([stream.priority]))
-        torch.cuda.current_stream().wait_stream(stream)
+        stream.synchronize()
+        found.append(torch.tensor(stream.priority))
     return found
 
 
 @case("record_stream keeps a block from reuse")
-def record_stream():
-    needs_streams()
+def record_stream() -> Tensors:
+    gpu_only("streams")
     side, found = torch.cuda.Stream(), []
     for i in range(10):
         x = torch.full((1 << 20,), float(i), device="cuda")
@@ -119,21 +129,20 @@ def record_stream():
     return found
 
 
-@case("legacy default stream and per-stream order")
-def many_streams():
-    needs_streams()
-    streams = [torch.cuda.Stream() for _ in range(16)]
+@case("sixteen streams")
+def many_streams() -> Tensors:
+    gpu_only("streams")
     parts = []
-    for i, stream in enumerate(streams):
-        with torch.cuda.stream(stream):
+    for i in range(16):
+        with torch.cuda.stream(torch.cuda.Stream()):
             parts.append(torch.full((1 << 12,), float(i), device="cuda").cumsum(0))
     torch.cuda.synchronize()
     return [torch.stack(parts)]
 
 
 @case("external stream")
-def external():
-    needs_streams()
+def external() -> Tensors:
+    gpu_only("streams")
     stream = torch.cuda.Stream()
     with torch.cuda.stream(torch.cuda.ExternalStream(stream.cuda_stream)):
         x = torch.arange(1000, device="cuda") * 3
@@ -142,52 +151,51 @@ def external():
 
 
 @case("threads, each with a stream")
-def threads():
-    needs_streams()
-    from concurrent.futures import ThreadPoolExecutor
+def threads() -> Tensors:
+    gpu_only("streams")
 
-    def work(seed):
-        x = torch.full((256, 256), seed / 7, device="cuda")
-        with torch.cuda.stream(torch.cuda.Stream()):
+    def work(seed: int) -> Tensor:
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
             x = torch.full((256, 256), seed / 7, device="cuda")
             for _ in range(10):
                 x = x @ x / 256
-            torch.cuda.current_stream().synchronize()
-            return x
+        stream.synchronize()
+        return x
 
     with ThreadPoolExecutor(4) as pool:
         return list(pool.map(work, range(1, 9)))
 
 
-@case("allocator: snapshot, reset and empty_cache")
-def allocator():
-    needs_streams()
+@case("what the allocator counts")
+def allocator() -> Tensors:
+    gpu_only("allocator")
+    gc.collect()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     x = torch.ones(1 << 20, device="cuda")
-    peak = torch.cuda.max_memory_allocated() - before
-    snapshot = torch.cuda.memory_snapshot()
+    peak, known = torch.cuda.max_memory_allocated() - before, bool(torch.cuda.memory_snapshot())
     del x
     torch.cuda.empty_cache()
-    return [torch.tensor([peak, bool(snapshot), torch.cuda.memory_allocated() - before])]
+    return [torch.tensor([peak, known, torch.cuda.memory_allocated() - before])]
 
 
-class Pinned:
-    """Pinned memory offered as if it were on the GPU: native kernels read it where it is."""
+class OnDevice:
+    """Pinned memory presented as memory of the GPU, whose kernels then reach it where it is."""
 
-    def __init__(self, tensor):
+    def __init__(self, pinned: Tensor) -> None:
         self.__cuda_array_interface__ = {
-            "shape": tuple(tensor.shape), "typestr": "<f4", "version": 2,
-            "data": (tensor.data_ptr(), False),
-        }
+            "shape": tuple(pinned.shape), "typestr": "<f4", "version": 2,
+            "data": (pinned.data_ptr(), False),
+        }  # fmt: skip
 
 
 @case("zero-copy pinned memory")
-def zero_copy():
-    needs_streams()
-    host = torch.arange(1024, dtype=torch.float32).pin_memory()
-    view = torch.as_tensor(Pinned(host), device="cuda")
-    found = [view * 2]
-    view.add_(1)
+def zero_copy() -> Tensors:
+    gpu_only("pinned memory")
+    pinned = torch.arange(1024, dtype=torch.float32).pin_memory()
+    seen = torch.as_tensor(OnDevice(pinned), device="cuda")
+    doubled = seen * 2
+    seen.add_(1)
     torch.cuda.synchronize()
-    return [*found, host.clone()]
+    return [doubled, pinned]
