@@ -16,7 +16,7 @@ from benchmarks.checks.losses import distance_to_nearest, judge
 from benchmarks.checks.ratios import time_text
 from benchmarks.checks.results import Check, Verdict
 
-LONGEST = 160  # characters of an error that is quoted
+LONGEST, NARROW = 160, 60  # characters of an error that is quoted: ours, native's
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
 
 
@@ -66,20 +66,27 @@ def _compare(
     ours: Outcome, natives: Sequence[Outcome], tolerance: float, errors_count: bool
 ) -> tuple[Verdict, str, str]:
     """The verdict, and in words what native runs and ours gave."""
-    if skip := natives[0].skip:
-        return Verdict.SKIP, "", f"skipped: {skip}"
-    if error := natives[0].error:
-        same = ours.error == error
-        verdict = (Verdict.PASS if same else Verdict.FAIL) if errors_count else Verdict.SKIP
-        return verdict, quoted(error), "the same error" if same else quoted(ours.error) or "none"
-    native = f"{len(natives[0].shas)} results"
+    giving = [native for native in natives if native.gave]
+    if not giving:
+        return _natively_none(ours, natives[0], errors_count)
+    native = f"{len(giving[0].shas)} results"
     if not agree(natives):
         native += f", {len(natives)} runs differ"
     if not ours.gave:
         here = f"refused: {quoted(ours.error)}" if ours.error else f"skipped alone: {ours.skip}"
         return Verdict.FAIL, native, here
-    holds, here = _results(ours, [one for one in natives if one.gave], tolerance)
+    holds, here = _results(ours, giving, tolerance)
     return (Verdict.PASS if holds else Verdict.FAIL), native, here
+
+
+def _natively_none(ours: Outcome, native: Outcome, errors_count: bool) -> tuple[Verdict, str, str]:
+    """Where native PyTorch gives no results either."""
+    if native.skip:
+        return Verdict.SKIP, "", f"skipped: {native.skip}"
+    same = ours.error == native.error
+    verdict = (Verdict.PASS if same else Verdict.FAIL) if errors_count else Verdict.SKIP
+    here = "the same error" if same else quoted(ours.error) or "no error"
+    return verdict, quoted(native.error, NARROW), here
 
 
 def _results(ours: Outcome, natives: Sequence[Outcome], tolerance: float) -> tuple[bool, str]:
@@ -120,7 +127,7 @@ def _speed(ours: Outcome, natives: Sequence[Outcome]) -> str:
     return f"{ratio:.2f}x ({time_text(ours.seconds)}, native {time_text(native)})"
 
 
-def quoted(text: str) -> str:
+def quoted(text: str, longest: int = LONGEST) -> str:
     """An error's first line, no longer than fits a table."""
-    line = " ".join(text.split("\n")[0].split())
-    return line if len(line) <= LONGEST else line[: LONGEST - 3] + "..."
+    line = " ".join(text.partition("\n")[0].split())
+    return line if len(line) <= longest else f"{line[: longest - 3]}..."

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from case import Setting, Step, Tensors, case, cases, gpu_only, randn, with_grads
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 HALF, FP8 = torch.float16, torch.float8_e4m3fn
 TYPES = {"fp16": HALF, "bf16": torch.bfloat16, "fp32": torch.float32, "fp64": torch.float64}
@@ -199,6 +200,12 @@ def too_much() -> Tensor:
         raise MemoryError(str(error).split(". ")[0]) from None
 
 
+def wide_attention(backend: SDPBackend, width: int) -> Tensor:
+    gpu_only("such limit")
+    with sdpa_kernel(backend):
+        return F.scaled_dot_product_attention(*(half(1, 2, 8, width) for _ in "qkv"))
+
+
 ERRORS: dict[str, Callable[[], Tensor]] = {
     "conv of int8": lambda: F.conv2d(ints(1, 4, 8, 8), ints(4, 4, 3, 3)),
     "conv of int64": lambda: F.conv2d(longs(1, 4, 8, 8), longs(4, 4, 3, 3)),
@@ -217,6 +224,8 @@ ERRORS: dict[str, Callable[[], Tensor]] = {
     "_scaled_mm of e5m2 twice": lambda: torch._scaled_mm(
         *(randn(32, 32).to(torch.float8_e5m2) for _ in "ab"), randn(1), randn(1)
     ),
+    "attention of 513 wide in cuDNN": lambda: wide_attention(SDPBackend.CUDNN_ATTENTION, 513),
+    "attention of 513 wide in flash": lambda: wide_attention(SDPBackend.FLASH_ATTENTION, 513),
     "lstm of an unfit input": lambda: nn.LSTM(4, 8).to(Setting.device)(randn(3, 2, 5))[0],
     "cholesky of an indefinite matrix": lambda: torch.linalg.cholesky(
         -torch.eye(3, device=Setting.device)

@@ -49,7 +49,7 @@ def classifier(
     torch.backends.cudnn.benchmark = benchmark
     layout = torch.channels_last
     model = make(weights=None, num_classes=10, **settings).to(Setting.device, memory_format=layout)
-    batch, size = pick((8, 64), (2, 32))
+    batch, size = pick((8, 64), (4, 64))
     x = randn(batch, 3, size, size).to(memory_format=layout)
     y = randint(10, batch)
     return training(model, lambda model: F.cross_entropy(model(x), y), amp)
