@@ -129,7 +129,8 @@ def _narrow_batch_norm(device: torch.device) -> Tensors:
     """All of 16 bits, running statistics as well, as in a model that was converted."""
     results = []
     for kind in (torch.float16, torch.bfloat16):
-        x, weight, bias, mean = (_values(device, *s).to(kind) for s in ((8, 6, 5), (6,), (6,), (6,)))
+        x = _values(device, 8, 6, 5, kind=kind)
+        weight, bias, mean = (_values(device, 6, kind=kind) for _ in range(3))
         variance = torch.linspace(0.5, 2, 6, device=device).to(kind)
         for training in (True, False):
             results.append(F.batch_norm(x, mean, variance, weight, bias, training))

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from case import Setting, Step, Tensors, autocast, case, cases, need, pick, randint, randn
+from case import Setting, Step, Tensors, autocast, case, cases, gpu_only, need, pick, randint, randn
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -89,6 +89,8 @@ WAYS: dict[str, dict[str, Any]] = {
 
 @cases({f"{name} generates: {way}": (name, way) for name in MODELS for way in WAYS})
 def generate(name: str, way: str) -> Step:
+    if WAYS[way]["do_sample"]:
+        gpu_only("random numbers of a GPU")
     model = MODELS[name]().eval()
     prompt = randint(TOKENS, 2, 8)
     settings = {"max_new_tokens": pick(24, 6), "min_new_tokens": 4, **WAYS[way]}
@@ -127,7 +129,8 @@ def accelerated(precision: str) -> Step:
     model = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 4))
     loader = DataLoader(dataset(), batch_size=8)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    return lambda: epoch(accelerator, *accelerator.prepare(model, optimizer, loader))
+    prepared = accelerator.prepare(model, optimizer, loader)
+    return lambda: epoch(accelerator, *prepared)
 
 
 def epoch(accelerator: Any, model: nn.Module, optimizer: Any, loader: Any) -> Tensors:
