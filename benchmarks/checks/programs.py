@@ -15,6 +15,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
@@ -68,6 +69,8 @@ class Program:
             except queue.Empty:
                 self._fail(f"gave no answer {key!r} within {patience:g} s")
             if found is None:
+                with suppress(subprocess.TimeoutExpired):
+                    self._process.wait(GRACE)  # its exit status says more
                 self._fail(f"ended before its answer {key!r}")
             self.said.append(found)
             if key in found:

@@ -21,14 +21,32 @@ def table(results: Sequence[ItemResult]) -> str:
     lines = []
     for result in results:
         lines.append(f"{result.number} {result.name}: {result.verdict.value}")
-        width = max((len(check.name) for check in result.checks), default=0)
-        lines += [check_line(check, width) for check in result.checks]
+        lines += case_lines(result.checks) + check_lines(result.checks)
     return "\n".join([*lines, conclusion(results)])
 
 
-def check_line(check: Check, width: int) -> str:
-    figure = check.figure[:FAILED_WIDTH]
-    return f"  {check.verdict.value}  {check.name:<{width}}  {figure}  {check.seconds:.1f} s"
+def check_lines(checks: Sequence[Check]) -> list[str]:
+    plain = [check for check in checks if not check.cells]
+    width = max((len(check.name) for check in plain), default=0)
+    return [
+        f"  {check.verdict.value}  {check.name:<{width}}  {check.figure[:FAILED_WIDTH]}"
+        f"  {check.seconds:.1f} s"
+        for check in plain
+    ]
+
+
+def case_lines(checks: Sequence[Check]) -> list[str]:
+    """Cases that were compared, in columns; what we gave is last, as it can be long."""
+    rows = [
+        (check.name, native, check.verdict.value, speed, here)
+        for check in checks if check.cells for native, here, speed in [check.cells]
+    ]  # fmt: skip
+    if not rows:
+        return []
+    rows = [("case", "native", "", "speed", "ours"), *rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    padded = [[f"{c:<{w}}" for c, w in zip(row, widths, strict=True)] for row in rows]
+    return [f"  {'  '.join(row)}".rstrip() for row in padded]
 
 
 def conclusion(results: Sequence[ItemResult]) -> str:

@@ -15,12 +15,16 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at. ``seconds``: filled in by whoever timed it."""
+    """One thing that was looked at. ``seconds``: filled in by whoever timed it.
+
+    ``cells``: where a case was compared, what native PyTorch and we gave, and the speed.
+    """
 
     name: str
     verdict: Verdict
     figure: str
     seconds: float = 0.0
+    cells: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class ItemResult:
 
     @property
     def figure(self) -> str:
-        """The figure of the only check, else how many held and the first that did not."""
+        """The figure of the only check, else how many held and those that did not."""
         if len(self.checks) == 1:
             return self.checks[0].figure
         count = {v: sum(check.verdict is v for check in self.checks) for v in Verdict}
@@ -46,7 +50,9 @@ class ItemResult:
         if count[Verdict.SKIP]:
             parts.append(f"{count[Verdict.SKIP]} skipped")
         failed = [check for check in self.checks if check.verdict is Verdict.FAIL]
-        return ", ".join(parts) + (f"; {failed[0].name}: {failed[0].figure}" if failed else "")
+        text = ", ".join(parts) + (f"; {failed[0].name}: {failed[0].figure}" if failed else "")
+        others = ", ".join(check.name for check in failed[1:])
+        return text + (f"; failed as well: {others}" if others else "")
 
 
 def overall(verdicts: Sequence[Verdict]) -> Verdict:

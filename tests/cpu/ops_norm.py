@@ -125,6 +125,18 @@ def _batch_norm(device: torch.device) -> Tensors:
     return results
 
 
+def _narrow_batch_norm(device: torch.device) -> Tensors:
+    """All of 16 bits, running statistics as well, as in a model that was converted."""
+    results = []
+    for kind in (torch.float16, torch.bfloat16):
+        x = _values(device, 8, 6, 5, kind=kind)
+        weight, bias, mean = (_values(device, 6, kind=kind) for _ in range(3))
+        variance = torch.linspace(0.5, 2, 6, device=device).to(kind)
+        for training in (True, False):
+            results.append(F.batch_norm(x, mean, variance, weight, bias, training))
+    return results
+
+
 def _cross_entropy(device: torch.device) -> Tensors:
     results = []
     for kind in FLOATS:
@@ -174,6 +186,7 @@ CASES: dict[str, Case] = {
     "rms_norm": _rms_norm,
     "group_norm": _group_norm,
     "batch_norm": _batch_norm,
+    "batch_norm of 16 bits": _narrow_batch_norm,
     "weight_norm": _weight_norm,
     "cross_entropy": _cross_entropy,
     "spatial cross_entropy": _spatial_cross_entropy,

@@ -62,7 +62,9 @@ NORMALIZED: dict[str, Operation | tuple[Operation, ...]] = {
         Operation(lambda grad, scale: grad * scale, takes=2),
         Operation(lambda grad, scale, weight: grad * scale * weight, takes=3),
     ),
-    "batch_norm_calc_invstd": Operation(lambda x, epsilon: torch.rsqrt(x + epsilon), "m"),
+    "batch_norm_calc_invstd": Operation(
+        lambda x, epsilon: torch.rsqrt(x + epsilon), "m", result="wide"
+    ),
 }
 
 #: As NUMBERED of operations.py; the number of inputs counts, too.
