@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from benchmarks.checks import cases
 from benchmarks.checks.context import CLIENTS, NO_GPU, Context, attempt
-from benchmarks.checks.ratios import rates
+from benchmarks.checks.programs import Program
 from benchmarks.checks.results import Check, judged, skipped
-from benchmarks.checks.turns import compare
+from benchmarks.report import row_text
+from benchmarks.rows import NATIVE, OURS, Row
+from benchmarks.turns import in_turns
 
 LEAST = 0.95  # of native's batches a second
 NAME = "batches of 4 workers, pinned"
@@ -27,6 +30,12 @@ def throughput(context: Context) -> Check:
         context.program(None, script) as native,
         context.program(server, script) as ours,
     ):
-        ratio = compare(scale.rounds, native, ours, "batches", scale.batches)
-    holds = ratio.value >= LEAST
-    return judged(NAME, holds, f"{rates(ratio)}; at least {LEAST:g}x wanted")
+        sides = {NATIVE: native, OURS: ours}
+        batches = {side: partial(rate, one, scale.batches) for side, one in sides.items()}
+        row = Row(NAME, "batches/s", in_turns(scale.rounds, batches))
+    holds = row.ratio(NATIVE).value >= LEAST
+    return judged(NAME, holds, f"{row_text(row)}; at least {LEAST:g} wanted")
+
+
+def rate(program: Program, count: int) -> float:
+    return 1 / float(program.ask(f"batches {count}", "seconds")["seconds"])

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.checks.losses import distance_to_nearest, judge
-from benchmarks.checks.ratios import time_text
 from benchmarks.checks.results import Check, Verdict
 
 LONGEST, NARROW = 160, 60  # characters of an error that is quoted: ours, native's
@@ -125,6 +124,14 @@ def _speed(ours: Outcome, natives: Sequence[Outcome]) -> str:
     native = statistics.median(known)
     ratio = native / ours.seconds
     return f"{ratio:.2f}x ({time_text(ours.seconds)}, native {time_text(native)})"
+
+
+def time_text(seconds: float) -> str:
+    """Such as ``1.5 ms``."""
+    for unit, factor in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
 
 
 def quoted(text: str, longest: int = LONGEST) -> str:
