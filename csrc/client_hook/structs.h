@@ -79,4 +79,15 @@ struct cublasLtMatmulHeuristicResult_t {
   int reserved[4];
 };
 
+// cudnn_cnn.h; the backward ones are laid out alike.
+struct cudnnConvolutionFwdAlgoPerf_t {
+  int algo;
+  int status;
+  float time;
+  size_t memory;
+  int determinism;
+  int mathType;
+  int reserved[3];
+};
+
 }  // namespace mnemosyne

@@ -423,6 +423,7 @@ extern "C" void cudnnDestroyCTCLossDescriptor();
 extern "C" void cudnnDestroyConvolutionDescriptor();
 extern "C" void cudnnDestroyDropoutDescriptor();
 extern "C" void cudnnDestroyFilterDescriptor();
+extern "C" void cudnnDestroyPoolingDescriptor();
 extern "C" void cudnnDestroyRNNDataDescriptor();
 extern "C" void cudnnDestroyRNNDescriptor();
 extern "C" void cudnnDestroySpatialTransformerDescriptor();
@@ -1267,6 +1268,7 @@ static const Export kExports[] = {
     {"cudnnDestroyConvolutionDescriptor", reinterpret_cast<void*>(&cudnnDestroyConvolutionDescriptor)},
     {"cudnnDestroyDropoutDescriptor", reinterpret_cast<void*>(&cudnnDestroyDropoutDescriptor)},
     {"cudnnDestroyFilterDescriptor", reinterpret_cast<void*>(&cudnnDestroyFilterDescriptor)},
+    {"cudnnDestroyPoolingDescriptor", reinterpret_cast<void*>(&cudnnDestroyPoolingDescriptor)},
     {"cudnnDestroyRNNDataDescriptor", reinterpret_cast<void*>(&cudnnDestroyRNNDataDescriptor)},
     {"cudnnDestroyRNNDescriptor", reinterpret_cast<void*>(&cudnnDestroyRNNDescriptor)},
     {"cudnnDestroySpatialTransformerDescriptor", reinterpret_cast<void*>(&cudnnDestroySpatialTransformerDescriptor)},

@@ -5,7 +5,7 @@
 namespace mnemosyne {
 
 constexpr int kProtocolVersion = 3;
-constexpr const char* kSpecDigest = "3009338650a95e78";
+constexpr const char* kSpecDigest = "537e1dbc620f1a26";
 
 enum class Number {
   malloc = 1,
@@ -86,6 +86,19 @@ enum class Number {
   cudnn_rnn_forward = 76,
   cudnn_rnn_backward_data = 77,
   cudnn_rnn_backward_weights = 78,
+  cudnn_ctc_room = 79,
+  cudnn_ctc_host_room = 80,
+  cudnn_ctc = 81,
+  cudnn_ctc_host = 82,
+  cudnn_grid = 83,
+  cudnn_grid_backward = 84,
+  cudnn_sampler = 85,
+  cudnn_sampler_backward = 86,
+  cudnn_convolution_algorithms = 87,
+  cudnn_convolution_room = 88,
+  cudnn_convolution = 89,
+  cudnn_convolution_fused = 90,
+  cudnn_pooling = 91,
 };
 
 }  // namespace mnemosyne

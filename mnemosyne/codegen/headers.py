@@ -41,6 +41,7 @@ STRUCTURES = {
     "cudaIpcEventHandle_t": "cudaIpcEventHandle_t",
     "cublasLtMatmulAlgo_t": "cublasLtMatmulAlgo_t",
     "cublasLtMatmulHeuristicResult_t": "cublasLtMatmulHeuristicResult_t",
+    "cudnnConvolutionFwdAlgoPerf_t": "cudnnConvolutionFwdAlgoPerf_t",
 }
 _FRONTS = ("cudaDeviceProp", "cudaPointerAttributes")
 

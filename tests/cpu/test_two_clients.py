@@ -148,16 +148,23 @@ SQUARE = [0, 2, 2, 2, []]  # a layout: 32-bit floats, 2 x 2
 IMAGE, CHANNELS = [0, [2, 2, 1, 1], [2, 1, 1, 1]], [0, [1, 2, 1, 1], [2, 1, 1, 1]]
 STEPS = [0, 0, 1, 2, 1, struct.pack("<2i", 1, 1), b""]  # two sequences of one element
 STATE = [0, [1, 2, 1], [2, 1, 1]]
+PROBS = [0, [1, 2, 2], [4, 2, 1]]  # one step, two samples of nothing
 LISTS = {
     "rnn": [0, 2, 2, 0, 0, 0, 0, 0, 1, 1, 1, 1, 0],  # an LSTM: all sizes are one
     "xData": STEPS, "yData": STEPS, "hDesc": STATE, "cDesc": STATE,
     "desc": [68, 0, []], "attributes": [], "preference": [],
     "heuristic": heuristic(ADD), "descriptor": plan(ADD),
     "xDesc": IMAGE, "yDesc": IMAGE, "dxDesc": IMAGE, "dyDesc": IMAGE, "paramDesc": CHANNELS,
+    "zDesc": IMAGE, "biasDesc": CHANNELS, "wDesc": [0, 0, [2, 2, 1, 1]],
+    "convolution": [1, 0, 1, 0, [0, 0], [1, 1], [1, 1]], "activation": [1, 0],
+    "pooling": [0, 0, 1, 1, 0, 0, 1, 1], "transformer": [0, 0, [2, 2, 1, 1]],
+    "ctc": [0, 1, 0, -1], "probsDesc": PROBS, "gradientsDesc": PROBS,
 }  # fmt: skip
 ONE = {"S": struct.pack("<f", 1), "D": struct.pack("<d", 1)}
 COMPLEX = {"C": struct.pack("<2f", 1, 0), "Z": struct.pack("<2d", 1, 0)}
 SCALARS = {**ONE, **COMPLEX}
+#: In the frame itself; "inline" is sound for others.
+HOST_BYTES = {"labels": b"", "labelLengths": bytes(8), "inputLengths": struct.pack("<2i", 1, 1)}
 #: Fields that the CPU device does not read: it computes without scratch memory.
 UNREAD = {"workspace", "reserve"}
 #: Messages without a field that names an object, or that are tested by hand below.
@@ -165,6 +172,7 @@ NAMELESS = {
     "malloc", "host_alloc", "host_free", "kernel", "module_bytes", "lt_heuristic", "cudaMemGetInfo",
     "cudaDeviceSynchronize", "cudnn_plan_destroy", "ipc_open_memory", "ipc_close_memory",
     "graph_frames", "graph_destroy",
+    "cudnn_ctc",
 }  # fmt: skip
 CREATING = {
     message.name for message in SPEC.messages.values()
@@ -210,7 +218,9 @@ def _value(client: Client, message: Message, field: Field, pointers: Iterator[in
         letter = message.name.removeprefix("cublas")[0]
         return SCALARS.get(letter, SCALARS["S"])
     if field.kind is Kind.BYTES:
-        return _arguments(client.pointers[0]) if field.name == "args" else b"inline"
+        if field.name == "args":
+            return _arguments(client.pointers[0])
+        return HOST_BYTES.get(field.name, b"inline")
     if field.kind is Kind.LIST:
         return LISTS.get(field.name, SQUARE)
     raise AssertionError(f"{message.name}: what is a sound {field.name}?")
@@ -305,6 +315,26 @@ def test_plans_and_their_tensors_are_a_clients_own(clients: tuple[Client, Client
     mine = _values(owner, MESSAGES["cudnn_execute"])
     _sound(owner.ring, "cudnn_execute", *mine)
     _fill(owner)
+
+
+def test_labels_of_another_client_cannot_be_read(clients: tuple[Client, Client]) -> None:
+    """Zeros are labels of no length."""
+    owner, intruder = clients
+    message = MESSAGES["cudnn_ctc"]
+    for pointer in intruder.pointers:
+        _sound(intruder.ring, "cudaMemsetAsync", pointer, 0, BYTES, 0)
+    assert intruder.ring.call("cudnn_ctc", *_values(intruder, message)) == [0]
+    for at, field in enumerate(message.fields):
+        if not _is_named(field) or field.name == "workspace":
+            continue
+        values = _values(intruder, message)
+        values[at] = owner.named(field.kind)
+        found = intruder.ring.call("cudnn_ctc", *values)[0]
+        assert found == (0 if field.name == "labels" else _refusal(message, field)), field.name
+        for pointer in intruder.pointers:
+            _sound(intruder.ring, "cudaMemsetAsync", pointer, 0, BYTES, 0)
+    _fill(intruder)
+    _expect_undisturbed(owner)
 
 
 def test_pinned_memory_is_a_clients_own(clients: tuple[Client, Client]) -> None:

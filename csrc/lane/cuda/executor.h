@@ -91,12 +91,25 @@ class CudaExecutor : public Executor, public Watched {
   void execute(const calls::cudnn_batch_norm_training& c, Answer* a) { run_dnn(c, a); }
   void execute(const calls::cudnn_batch_norm_inference& c, Answer* a) { run_dnn(c, a); }
   void execute(const calls::cudnn_batch_norm_backward& c, Answer* a) { run_dnn(c, a); }
-  void execute(const calls::cudnn_batch_norm_room& c, Answer* a);
   void execute(const calls::cudnn_dropout_init& c, Answer* a);
   void execute(const calls::cudnn_rnn_temp_space& c, Answer* a);
   void execute(const calls::cudnn_rnn_forward& c, Answer* a) { run_rnn(c, a); }
   void execute(const calls::cudnn_rnn_backward_data& c, Answer* a) { run_rnn(c, a); }
   void execute(const calls::cudnn_rnn_backward_weights& c, Answer* a) { run_rnn(c, a); }
+  void execute(const calls::cudnn_ctc& c, Answer* a) { run_dnn(c, a); }
+  void execute(const calls::cudnn_ctc_host& c, Answer* a) { run_dnn(c, a); }
+  void execute(const calls::cudnn_grid& c, Answer* a) { run_dnn(c, a); }
+  void execute(const calls::cudnn_grid_backward& c, Answer* a) { run_dnn(c, a); }
+  void execute(const calls::cudnn_sampler& c, Answer* a) { run_dnn(c, a); }
+  void execute(const calls::cudnn_sampler_backward& c, Answer* a) { run_dnn(c, a); }
+  void execute(const calls::cudnn_convolution& c, Answer* a) { run_dnn(c, a); }
+  void execute(const calls::cudnn_convolution_fused& c, Answer* a) { run_dnn(c, a); }
+  void execute(const calls::cudnn_pooling& c, Answer* a) { run_dnn(c, a); }
+  void execute(const calls::cudnn_batch_norm_room& c, Answer* a) { ask_dnn(c, a); }
+  void execute(const calls::cudnn_ctc_room& c, Answer* a) { ask_dnn(c, a); }
+  void execute(const calls::cudnn_ctc_host_room& c, Answer* a) { ask_dnn(c, a); }
+  void execute(const calls::cudnn_convolution_room& c, Answer* a) { ask_dnn(c, a); }
+  void execute(const calls::cudnn_convolution_algorithms& c, Answer* a);
   template <typename Call>
   void execute(const Call& c, Answer* a);  // cuBLAS products
   template <typename Call>
@@ -104,6 +117,7 @@ class CudaExecutor : public Executor, public Watched {
   template <typename Call>
   void run_rnn(const Call& c, Answer* a);
   void check_space(uint64_t address, uint64_t size, const char* name, Answer* a) const;
+  void ask_dnn(const Call& c, Answer* a);
 
   // Puts `operation(stream handle)`, which returns a CUresult, into one of the session's streams.
   template <typename Operation>

@@ -32,7 +32,7 @@ _REAL = {
         )
     },
     "lt_heuristic": lt.HANDLERS["lt_heuristic"],
-}
+}  # fmt: skip
 
 
 def create(threads: int) -> CpuDevice:

@@ -14,7 +14,7 @@ import torch
 
 from mnemosyne.protocol import ProtocolError
 from mnemosyne.server.devices.cpu.cudnn.graph import dtype_of
-from mnemosyne.server.devices.cpu.cudnn.norm import Shape
+from mnemosyne.server.devices.cpu.cudnn.shapes import Shape
 from mnemosyne.server.devices.cpu.memory import CpuMemory
 from mnemosyne.server.errors import INVALID_VALUE, NOT_SUPPORTED, CallError
 
@@ -153,7 +153,7 @@ class Network:
 
     def check_state(self, raw: list[Any], batch: int, size: int) -> None:
         """Raises CallError unless a state's tensor is a row of this size by layer and sequence."""
-        found, wanted = Shape.of(raw), [self.pseudo_layers, batch, size]
+        found, wanted = Shape.of(raw), (self.pseudo_layers, batch, size)
         ones = len(found.sizes) - 3
         strides = [batch * size, size, 1]
         steps = zip(wanted, strides, found.strides, strict=False)
