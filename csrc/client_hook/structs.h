@@ -66,6 +66,16 @@ struct cudaIpcEventHandle_t {
   char reserved[64];
 };
 
+// cuda.h.
+struct CUlaunchConfig {
+  unsigned gridDimX, gridDimY, gridDimZ;
+  unsigned blockDimX, blockDimY, blockDimZ;
+  unsigned sharedMemBytes;
+  cudaStream_t hStream;
+  const cudaLaunchAttribute* attrs;
+  unsigned numAttrs;
+};
+
 // cublasLt.h.
 struct cublasLtMatmulAlgo_t {
   uint64_t data[8];

@@ -1627,6 +1627,102 @@ struct cudnn_pooling {
   }
 };
 
+struct max_clusters {
+  static constexpr const char* kName = "max_clusters";
+  uint64_t function;
+  uint32_t gridX;
+  uint32_t gridY;
+  uint32_t gridZ;
+  uint32_t blockX;
+  uint32_t blockY;
+  uint32_t blockZ;
+  uint32_t sharedMem;
+  List attributes;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &function);
+    get(u, &gridX);
+    get(u, &gridY);
+    get(u, &gridZ);
+    get(u, &blockX);
+    get(u, &blockY);
+    get(u, &blockZ);
+    get(u, &sharedMem);
+    get(u, &attributes);
+  }
+};
+
+struct tensor_map {
+  static constexpr const char* kName = "tensor_map";
+  int32_t type;
+  uint64_t address;
+  List sizes;
+  List strides;
+  List box;
+  List steps;
+  int32_t interleave;
+  int32_t swizzle;
+  int32_t promotion;
+  int32_t fill;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &type);
+    get(u, &address);
+    get(u, &sizes);
+    get(u, &strides);
+    get(u, &box);
+    get(u, &steps);
+    get(u, &interleave);
+    get(u, &swizzle);
+    get(u, &promotion);
+    get(u, &fill);
+  }
+};
+
+struct tensor_map_im2col {
+  static constexpr const char* kName = "tensor_map_im2col";
+  int32_t type;
+  uint64_t address;
+  List sizes;
+  List strides;
+  List lower;
+  List upper;
+  uint32_t channels;
+  uint32_t pixels;
+  List steps;
+  int32_t interleave;
+  int32_t swizzle;
+  int32_t promotion;
+  int32_t fill;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &type);
+    get(u, &address);
+    get(u, &sizes);
+    get(u, &strides);
+    get(u, &lower);
+    get(u, &upper);
+    get(u, &channels);
+    get(u, &pixels);
+    get(u, &steps);
+    get(u, &interleave);
+    get(u, &swizzle);
+    get(u, &promotion);
+    get(u, &fill);
+  }
+};
+
+struct memset_words {
+  static constexpr const char* kName = "memset_words";
+  uint64_t devPtr;
+  uint32_t value;
+  uint64_t count;
+  uint64_t stream;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &devPtr);
+    get(u, &value);
+    get(u, &count);
+    get(u, &stream);
+  }
+};
+
 }  // namespace calls
 
 // Reads the fields of a message that is_for_lane() and passes them to `run`. Throws
@@ -1694,6 +1790,10 @@ void dispatch(Number number, Unpacker& u, Run&& run) {
     case Number::cudnn_convolution: return read_and_run<calls::cudnn_convolution>(u, run);
     case Number::cudnn_convolution_fused: return read_and_run<calls::cudnn_convolution_fused>(u, run);
     case Number::cudnn_pooling: return read_and_run<calls::cudnn_pooling>(u, run);
+    case Number::max_clusters: return read_and_run<calls::max_clusters>(u, run);
+    case Number::tensor_map: return read_and_run<calls::tensor_map>(u, run);
+    case Number::tensor_map_im2col: return read_and_run<calls::tensor_map_im2col>(u, run);
+    case Number::memset_words: return read_and_run<calls::memset_words>(u, run);
     default: break;
   }
 }
@@ -1760,6 +1860,10 @@ inline bool is_for_lane(Number number) {
     case Number::cudnn_convolution:
     case Number::cudnn_convolution_fused:
     case Number::cudnn_pooling:
+    case Number::max_clusters:
+    case Number::tensor_map:
+    case Number::tensor_map_im2col:
+    case Number::memset_words:
       return true;
     default: return false;
   }
@@ -1828,6 +1932,10 @@ inline uint32_t field_count(Number number) {
     case Number::cudnn_convolution: return 15;
     case Number::cudnn_convolution_fused: return 20;
     case Number::cudnn_pooling: return 9;
+    case Number::max_clusters: return 9;
+    case Number::tensor_map: return 10;
+    case Number::tensor_map_im2col: return 13;
+    case Number::memset_words: return 4;
     default: return 0;
   }
 }

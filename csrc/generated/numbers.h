@@ -5,7 +5,7 @@
 namespace mnemosyne {
 
 constexpr int kProtocolVersion = 3;
-constexpr const char* kSpecDigest = "537e1dbc620f1a26";
+constexpr const char* kSpecDigest = "8ec28d41d95461f9";
 
 enum class Number {
   malloc = 1,
@@ -99,6 +99,13 @@ enum class Number {
   cudnn_convolution = 89,
   cudnn_convolution_fused = 90,
   cudnn_pooling = 91,
+  max_clusters = 92,
+  module_load = 93,
+  module_function = 94,
+  module_unload = 95,
+  tensor_map = 96,
+  tensor_map_im2col = 97,
+  memset_words = 98,
 };
 
 }  // namespace mnemosyne

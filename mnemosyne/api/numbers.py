@@ -92,4 +92,11 @@ NUMBERED: tuple[str, ...] = (
     "cudnn_convolution",
     "cudnn_convolution_fused",
     "cudnn_pooling",
+    "max_clusters",
+    "module_load",
+    "module_function",
+    "module_unload",
+    "tensor_map",
+    "tensor_map_im2col",
+    "memset_words",
 )

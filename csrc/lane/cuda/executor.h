@@ -34,6 +34,7 @@ class CudaExecutor : public Executor, public Watched {
   uint64_t remove_event(uint64_t number);
   uint64_t event_handle(uint64_t number) const;  // 0: there is none
   void add_function(uint64_t number, uint64_t handle, uint32_t argument_bytes);
+  void remove_function(uint64_t number);
   void add_blas(uint64_t number);
   bool remove_blas(uint64_t number) { return blas_.remove(number); }
   bool configure_blas(uint64_t number, uint64_t stream, int math_mode, int pointer_mode,
@@ -67,6 +68,9 @@ class CudaExecutor : public Executor, public Watched {
 
   void execute(const calls::launch& c, Answer* a);
   void execute(const calls::launch_ex& c, Answer* a);
+  void execute(const calls::max_clusters& c, Answer* a);
+  void execute(const calls::tensor_map& c, Answer* a);
+  void execute(const calls::tensor_map_im2col& c, Answer* a);
   void execute(const calls::copy_inline& c, Answer* a);
   void execute(const calls::copy_fetch& c, Answer* a);
   void execute(const calls::copy_from_host& c, Answer* a);
@@ -74,6 +78,7 @@ class CudaExecutor : public Executor, public Watched {
   void execute(const calls::copy_device& c, Answer* a);
   void execute(const calls::copy_device_2d& c, Answer* a);
   void execute(const calls::cudaMemsetAsync& c, Answer* a);
+  void execute(const calls::memset_words& c, Answer* a);
   void execute(const calls::cudaMemset2DAsync& c, Answer* a);
   void execute(const calls::event_record& c, Answer* a);
   void execute(const calls::event_query& c, Answer* a);
@@ -131,7 +136,11 @@ class CudaExecutor : public Executor, public Watched {
   void* blas(uint64_t number, const char* name, Answer* a);
   SessionStream* stream(uint64_t number, const char* name, Answer* a);
   Event event(uint64_t number, const char* name, Answer* a);
+  const KnownFunction& function(uint64_t number);
   const KnownFunction& function(uint64_t number, const Bytes& args);
+  void read_attributes(const List& from, const char* name, Answer* a,
+                       std::vector<LaunchAttribute>* to);
+  void answer_map(int code, const void* map, const char* name, Answer* a);
   bool is_device(uint64_t address, uint64_t size) const;
   void check_device(uint64_t address, uint64_t size, const char* name, Answer* a) const;
   void check_rows(uint64_t address, uint64_t pitch, uint64_t width, uint64_t height,

@@ -158,7 +158,7 @@ class Network:
         strides = [batch * size, size, 1]
         steps = zip(wanted, strides, found.strides, strict=False)
         close = all(n == 1 or step == stride for n, step, stride in steps)
-        if found.dtype is not self.dtype or found.sizes != [*wanted, *[1] * ones] or not close:
+        if found.dtype is not self.dtype or found.sizes != (*wanted, *[1] * ones) or not close:
             raise CallError(INVALID_VALUE, f"a cuDNN RNN's state of {found.sizes}, not {wanted}")
 
 
