@@ -122,13 +122,19 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoggedServer]:
 
 
 @pytest.fixture(scope="module")
+def module_in_memory() -> bytes:
+    """A fatbin with the kernel FILL."""
+    fake = FakeKernel(FILL, ((0, 4), (4, 4), (8, 8)), 16)
+    return fatbin(entry(cubin(FakeCubin([fake]))))
+
+
+@pytest.fixture(scope="module")
 def clients(
-    server: LoggedServer, tmp_path_factory: pytest.TempPathFactory
+    server: LoggedServer, module_in_memory: bytes, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Client, Client]]:
     """(owner, intruder)"""
     path: Path = tmp_path_factory.mktemp("module") / "fill.fatbin"
-    fake = FakeKernel(FILL, ((0, 4), (4, 4), (8, 8)), 16)
-    blob = fatbin(entry(cubin(FakeCubin([fake]))))
+    blob = module_in_memory
     path.write_bytes(blob)
     module = [str(path), 0, len(blob), fnv1a(blob)]
     rings = server.client(), server.client()
@@ -143,6 +149,7 @@ INTEGERS = {
     "height": 2, "pitch": 8, "dpitch": 8, "spitch": 8, "gridX": 1, "gridY": 1, "gridZ": 1,
     "blockX": 64, "blockY": 1, "blockZ": 1, "blockSize": 64, "statesBytes": 16, "weightBytes": 64,
     "workBytes": 8, "reserveBytes": 128,
+    "blockX": 64, "blockY": 1, "blockZ": 1, "blockSize": 64, "attribute": 8,
 }  # fmt: skip
 SQUARE = [0, 2, 2, 2, []]  # a layout: 32-bit floats, 2 x 2
 IMAGE, CHANNELS = [0, [2, 2, 1, 1], [2, 1, 1, 1]], [0, [1, 2, 1, 1], [2, 1, 1, 1]]
@@ -172,7 +179,8 @@ NAMELESS = {
     "malloc", "host_alloc", "host_free", "kernel", "module_bytes", "lt_heuristic", "cudaMemGetInfo",
     "cudaDeviceSynchronize", "cudnn_plan_destroy", "ipc_open_memory", "ipc_close_memory",
     "graph_frames", "graph_destroy",
-    "cudnn_ctc",
+    "cudnn_ctc", "max_clusters", "module_load", "module_function", "module_unload", "tensor_map",
+    "tensor_map_im2col",
 }  # fmt: skip
 CREATING = {
     message.name for message in SPEC.messages.values()
@@ -315,6 +323,29 @@ def test_plans_and_their_tensors_are_a_clients_own(clients: tuple[Client, Client
     mine = _values(owner, MESSAGES["cudnn_execute"])
     _sound(owner.ring, "cudnn_execute", *mine)
     _fill(owner)
+
+
+def test_modules_are_a_clients_own(clients: tuple[Client, Client], module_in_memory: bytes) -> None:
+    """And so are the functions in them, and what is asked about functions."""
+    owner, intruder = clients
+    name = fnv1a(module_in_memory).to_bytes(8, "little")
+    length = len(module_in_memory)
+    owner.ring.post("module_bytes", name, length, 0, module_in_memory)
+    _sound(owner.ring, "module_load", 5, name)
+    owner.ring.post("module_bytes", name, length, 0, module_in_memory)
+    assert owner.ring.call("module_load", 5, name)[0] == INVALID_VALUE
+    assert intruder.ring.call("module_function", 5, FILL)[0] == INVALID_VALUE
+    assert intruder.ring.call("module_unload", 5)[0] == INVALID_VALUE
+    status, function, *_ = owner.ring.call("module_function", 5, FILL)
+    assert status == 0
+    launch = function, 1, 1, 1, 64, 1, 1, 0
+    assert intruder.ring.call("launch", *launch, 0, _arguments(intruder.pointers[0]))[0] == 98
+    assert intruder.ring.call("max_clusters", *launch, [])[0] == INVALID_DEVICE_FUNCTION
+    _sound(owner.ring, "launch", *launch, 0, _arguments(owner.pointers[0]))
+    _sound(owner.ring, "module_unload", 5)
+    assert owner.ring.call("launch", *launch, 0, _arguments(owner.pointers[0]))[0] == 98
+    _fill(owner)
+    _expect_undisturbed(owner)
 
 
 def test_labels_of_another_client_cannot_be_read(clients: tuple[Client, Client]) -> None:

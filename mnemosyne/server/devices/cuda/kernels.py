@@ -157,7 +157,10 @@ def _compile(image: bytes) -> driver.CUmodule:
 
 
 def _handle(module: driver.CUmodule, kernel: str) -> driver.CUfunction:
-    return check(driver.cuModuleGetFunction(module, kernel.encode()))
+    try:
+        return check(driver.cuModuleGetFunction(module, kernel.encode()))
+    except CallError as error:
+        raise CallError(error.code, f"kernel {kernel}: {error.text}") from None
 
 
 def _info(handle: driver.CUfunction) -> FunctionInfo:
