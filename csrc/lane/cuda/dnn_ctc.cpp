@@ -20,6 +20,12 @@ struct CtcFunctions {
 CtcFunctions ctc;
 bool complete = false;
 
+// Whether there is no descriptor: only costs are wanted.
+bool is_none(const List& content) {
+  Unpacker u = content.values();
+  return u.array() == 0;
+}
+
 // The labels and lengths of a frame, in memory that is aligned; the library reads as many as the
 // lengths and the batch say.
 struct HostLabels {
@@ -93,7 +99,7 @@ int DnnSession::room(const calls::cudnn_ctc_room& c, void* stream, uint64_t* byt
   int status = kDnnSuccess;
   void* handle = use(c.handle, stream, &status);
   void *ctc_loss = loss(c.ctc, &status), *probs = tensor(c.probsDesc, &status),
-       *gradients = tensor(c.gradientsDesc, &status);
+       *gradients = is_none(c.gradientsDesc) ? nullptr : tensor(c.gradientsDesc, &status);
   size_t size = 0;
   if (!status) {
     status = ctc.cudnnGetCTCLossWorkspaceSize_v8(handle, c.algo, ctc_loss, probs, gradients, &size);
@@ -106,7 +112,7 @@ int DnnSession::room(const calls::cudnn_ctc_host_room& c, void* stream, uint64_t
   int status = kDnnSuccess;
   void* handle = use(c.handle, stream, &status);
   void *ctc_loss = loss(c.ctc, &status), *probs = tensor(c.probsDesc, &status),
-       *gradients = tensor(c.gradientsDesc, &status);
+       *gradients = is_none(c.gradientsDesc) ? nullptr : tensor(c.gradientsDesc, &status);
   HostLabels host(c);
   if (!status && !host.fit(c.probsDesc)) status = kDnnBadParam;
   size_t size = 0;
@@ -123,7 +129,7 @@ int DnnSession::run(const calls::cudnn_ctc& c, void* stream) {
   int status = kDnnSuccess;
   void* handle = use(c.handle, stream, &status);
   void *ctc_loss = loss(c.ctc, &status), *probs = tensor(c.probsDesc, &status),
-       *gradients = tensor(c.gradientsDesc, &status);
+       *gradients = is_none(c.gradientsDesc) ? nullptr : tensor(c.gradientsDesc, &status);
   if (status) return status;
   auto integers = [](uint64_t address) { return static_cast<const int*>(at(address)); };
   return ctc.cudnnCTCLoss_v8(handle, c.algo, ctc_loss, probs, at(c.probs), integers(c.labels),
@@ -135,7 +141,7 @@ int DnnSession::run(const calls::cudnn_ctc_host& c, void* stream) {
   int status = kDnnSuccess;
   void* handle = use(c.handle, stream, &status);
   void *ctc_loss = loss(c.ctc, &status), *probs = tensor(c.probsDesc, &status),
-       *gradients = tensor(c.gradientsDesc, &status);
+       *gradients = is_none(c.gradientsDesc) ? nullptr : tensor(c.gradientsDesc, &status);
   HostLabels host(c);
   if (!status && !host.fit(c.probsDesc)) status = kDnnBadParam;
   if (status) return status;
