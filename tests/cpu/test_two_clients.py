@@ -148,8 +148,7 @@ INTEGERS = {
     "strideB": 4, "strideC": 4, "batchCount": 2, "computeType": 68, "count": 8, "width": 4,
     "height": 2, "pitch": 8, "dpitch": 8, "spitch": 8, "gridX": 1, "gridY": 1, "gridZ": 1,
     "blockX": 64, "blockY": 1, "blockZ": 1, "blockSize": 64, "statesBytes": 16, "weightBytes": 64,
-    "workBytes": 8, "reserveBytes": 128,
-    "blockX": 64, "blockY": 1, "blockZ": 1, "blockSize": 64, "attribute": 8,
+    "workBytes": 8, "reserveBytes": 128, "attribute": 8,
 }  # fmt: skip
 SQUARE = [0, 2, 2, 2, []]  # a layout: 32-bit floats, 2 x 2
 IMAGE, CHANNELS = [0, [2, 2, 1, 1], [2, 1, 1, 1]], [0, [1, 2, 1, 1], [2, 1, 1, 1]]
@@ -178,9 +177,8 @@ UNREAD = {"workspace", "reserve"}
 NAMELESS = {
     "malloc", "host_alloc", "host_free", "kernel", "module_bytes", "lt_heuristic", "cudaMemGetInfo",
     "cudaDeviceSynchronize", "cudnn_plan_destroy", "ipc_open_memory", "ipc_close_memory",
-    "graph_frames", "graph_destroy",
-    "cudnn_ctc", "max_clusters", "module_load", "module_function", "module_unload", "tensor_map",
-    "tensor_map_im2col",
+    "graph_frames", "graph_destroy", "cudnn_ctc", "max_clusters", "module_load", "module_function",
+    "module_unload", "tensor_map", "tensor_map_im2col",
 }  # fmt: skip
 CREATING = {
     message.name for message in SPEC.messages.values()
