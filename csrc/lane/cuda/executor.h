@@ -122,6 +122,7 @@ class CudaExecutor : public Executor, public Watched {
   template <typename Call>
   void run_rnn(const Call& c, Answer* a);
   void check_space(uint64_t address, uint64_t size, const char* name, Answer* a) const;
+  template <typename Call>
   void ask_dnn(const Call& c, Answer* a);
 
   // Puts `operation(stream handle)`, which returns a CUresult, into one of the session's streams.
