@@ -1,47 +1,13 @@
 // cuDNN's batch normalisation.
-#include <unordered_map>
-#include <vector>
-
 #include "cudnn.h"
 #include "cudnn_tensor.h"
-#include "frame.h"
-#include "tables.h"
 
 namespace mnemosyne {
 namespace {
 
-constexpr int kDouble = 1;    // CUDNN_DATA_DOUBLE
 constexpr int kNormOnly = 0;  // CUDNN_BATCHNORM_OPS_BN
 constexpr const char* kWithActivation =
     "cuDNN's batch normalisation with an activation is not supported";
-
-// alpha or beta: doubles for tensors of doubles, else floats.
-void put_factor(Frame* frame, const void* factor, const void* descriptor) {
-  bool wide = descriptor && static_cast<const TensorDesc*>(descriptor)->type == kDouble;
-  double value = 0;
-  if (factor)
-    value = wide ? *static_cast<const double*>(factor) : *static_cast<const float*>(factor);
-  if (!factor) frame->refuse(kInvalidValue);
-  frame->real(value);
-}
-
-void put_factors(Frame* frame, const void* descriptor, const std::vector<const void*>& factors) {
-  for (const void* factor : factors) put_factor(frame, factor, descriptor);
-}
-
-void put_tensor(Frame* frame, const void* descriptor, const void* data) {
-  put(frame, descriptor);
-  frame->pointer(data);
-}
-
-void put_pointers(Frame* frame, const std::vector<const void*>& pointers) {
-  for (const void* p : pointers) frame->pointer(p);
-}
-
-void put_room(Frame* frame, const void* room, size_t bytes) {
-  frame->pointer(room);
-  frame->unsigned_integer(bytes);
-}
 
 // Normalisation followed by an activation is not what PyTorch asks for.
 void need_norm_only(Frame* frame, int operations) {
@@ -62,18 +28,7 @@ int ask_room(cudnnHandle_t handle, Room room, int mode, int operations, const vo
   frame.integer(room);
   frame.integer(mode);
   put(&frame, descriptor);
-  static auto* known = new std::unordered_map<uint64_t, size_t>;
-  {
-    std::lock_guard<std::mutex> lock(tables_mutex());
-    auto found = known->find(frame.content());
-    if (found != known->end()) return *bytes = found->second, kCudnnSuccess;
-  }
-  Reply reply;
-  if (int code = frame.call(&reply)) return code;
-  *bytes = reply.values().integer();
-  std::lock_guard<std::mutex> lock(tables_mutex());
-  (*known)[frame.content()] = *bytes;
-  return kCudnnSuccess;
+  return ask_size(&frame, bytes);
 }
 
 }  // namespace

@@ -1,16 +1,20 @@
 #include "cudnn_tensor.h"
 
+#include <unordered_map>
+
+#include "tables.h"
+
 namespace mnemosyne {
 namespace {
 
-constexpr int kMaxDimensions = 8;  // CUDNN_DIM_MAX
+constexpr int kDouble = 1;  // CUDNN_DATA_DOUBLE
+
+}  // namespace
 
 void pack(Packer* p, const std::vector<int>& values) {
   p->array(values.size());
   for (int v : values) p->integer(v);
 }
-
-}  // namespace
 
 void put(Frame* frame, const void* descriptor) {
   Packer p;
@@ -22,7 +26,47 @@ void put(Frame* frame, const void* descriptor) {
   } else {
     p.array(0);
   }
-  frame->packed(std::string(p.data(), p.size()));
+  put(frame, p);
+}
+
+void put_factors(Frame* frame, const void* descriptor, std::initializer_list<const void*> factors) {
+  bool wide = descriptor && static_cast<const TensorDesc*>(descriptor)->type == kDouble;
+  for (const void* factor : factors) {
+    double value = 0;
+    if (factor)
+      value = wide ? *static_cast<const double*>(factor) : *static_cast<const float*>(factor);
+    if (!factor) frame->refuse(kInvalidValue);
+    frame->real(value);
+  }
+}
+
+void put_tensor(Frame* frame, const void* descriptor, const void* data) {
+  put(frame, descriptor);
+  frame->pointer(data);
+}
+
+void put_pointers(Frame* frame, std::initializer_list<const void*> pointers) {
+  for (const void* p : pointers) frame->pointer(p);
+}
+
+void put_room(Frame* frame, const void* room, size_t bytes) {
+  frame->pointer(room);
+  frame->unsigned_integer(bytes);
+}
+
+int ask_size(Frame* frame, size_t* bytes) {
+  static auto* known = new std::unordered_map<uint64_t, size_t>;
+  {
+    std::lock_guard<std::mutex> lock(tables_mutex());
+    auto found = known->find(frame->content());
+    if (found != known->end()) return *bytes = found->second, kCudnnSuccess;
+  }
+  Reply reply;
+  if (int code = frame->call(&reply)) return code;
+  *bytes = reply.values().integer();
+  std::lock_guard<std::mutex> lock(tables_mutex());
+  (*known)[frame->content()] = *bytes;
+  return kCudnnSuccess;
 }
 
 }  // namespace mnemosyne
@@ -30,14 +74,11 @@ void put(Frame* frame, const void* descriptor) {
 using namespace mnemosyne;
 
 MNEMOSYNE_API cudnnStatus_t cudnnCreateTensorDescriptor(void** descriptor) {
-  if (!descriptor) return kCudnnBadParam;
-  *descriptor = new TensorDesc;
-  return kCudnnSuccess;
+  return create_descriptor<TensorDesc>(descriptor);
 }
 
 MNEMOSYNE_API cudnnStatus_t cudnnDestroyTensorDescriptor(void* descriptor) {
-  delete static_cast<TensorDesc*>(descriptor);
-  return kCudnnSuccess;
+  return destroy_descriptor<TensorDesc>(descriptor);
 }
 
 MNEMOSYNE_API cudnnStatus_t cudnnSetTensorNdDescriptor(void* descriptor, int type, int count,

@@ -5,7 +5,7 @@
 
 #include "errors.h"
 #include "exports.h"
-#include "session.h"
+#include "frame.h"
 #include "structs.h"
 
 using namespace mnemosyne;
@@ -13,6 +13,8 @@ using namespace mnemosyne;
 MNEMOSYNE_API cudaError_t cudaGetDeviceCount(int*);
 MNEMOSYNE_API cudaError_t cudaDeviceGetAttribute(int*, int, int);
 MNEMOSYNE_API cudaError_t cudaDeviceSynchronize();
+MNEMOSYNE_API cudaError_t cudaDeviceGetLimit(size_t*, int);
+MNEMOSYNE_API cudaError_t cudaDeviceSetLimit(int, size_t);
 
 namespace {
 
@@ -145,6 +147,24 @@ MNEMOSYNE_API int cuLogsRegisterCallback(void*, void*, void** handle) {
 }
 
 MNEMOSYNE_API int cuLogsUnregisterCallback(void*) { return kSuccess; }
+
+MNEMOSYNE_API int cuCtxGetLimit(size_t* value, int limit) {
+  return cudaDeviceGetLimit(value, limit);
+}
+
+MNEMOSYNE_API int cuCtxSetLimit(int limit, size_t value) {
+  return cudaDeviceSetLimit(limit, value);
+}
+
+// `count` words of 32 bits.
+MNEMOSYNE_API int cuMemsetD32Async(uint64_t p, unsigned value, size_t count, cudaStream_t stream) {
+  Frame frame(Number::memset_words, 4, Codes::kDriver);
+  frame.pointer(reinterpret_cast<void*>(p));
+  frame.unsigned_integer(value);
+  frame.unsigned_integer(count);
+  frame.stream(stream);
+  return frame.post();
+}
 
 MNEMOSYNE_API int cuCtxSynchronize() { return cudaDeviceSynchronize(); }
 

@@ -169,7 +169,7 @@ void Frame::destroy(Handles* table, void* handle) {
 }
 
 int Frame::code_of(int cuda_error) const {
-  if (codes_ == Codes::kCuda || cuda_error == kSuccess) return cuda_error;
+  if (codes_ <= Codes::kDriver || cuda_error == kSuccess) return cuda_error;
   for (const Wording& wording : kWordings) {
     if (wording.cuda == cuda_error) return wording.of(codes_);
   }
@@ -179,7 +179,8 @@ int Frame::code_of(int cuda_error) const {
 Session* Frame::ready(int* code) {
   Session* s = refused_ ? nullptr : session();
   if (s) return s;
-  *code = undone(refused_ ? report(refused_) : why_not());
+  bool silent = codes_ == Codes::kDriver;
+  *code = undone(!refused_ ? why_not() : silent ? refused_ : report(refused_));
   return nullptr;
 }
 

@@ -25,8 +25,9 @@ class Reply {
   Unpacker unpacker_;
 };
 
-// How a library words "invalid handle", "no server" and the like.
-enum class Codes { kCuda, kBlas, kCudnn };
+// How a library words "invalid handle", "no server" and the like. The driver has the runtime's
+// codes, but its errors are never the thread's last one.
+enum class Codes { kCuda, kDriver, kBlas, kCudnn };
 
 class Frame {
  public:

@@ -270,7 +270,9 @@ MNEMOSYNE_API cudaError_t cudaGraphExecDestroy(void* executable) {
   return report(destroy_executable(executable));
 }
 
-MNEMOSYNE_API cudaError_t cudaUserObjectCreate(void** object, void* pointer, void (*destroy)(void*),
+using Destructor = void (*)(void*);
+
+MNEMOSYNE_API cudaError_t cudaUserObjectCreate(void** object, void* pointer, Destructor destroy,
                                                unsigned references, unsigned) {
   if (!object || !destroy || !references) return report(kInvalidValue);
   *object = new UserObject{pointer, destroy, {references}};

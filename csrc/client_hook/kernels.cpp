@@ -1,4 +1,4 @@
-// Launches and what a program may ask of a kernel.
+// Kernels: what the server says of them, and what a program may ask and set.
 #include "kernels.h"
 
 #include <cstring>
@@ -27,14 +27,29 @@ int ask(Kernel* kernel, Reply* reply) {
   return frame.call(reply);
 }
 
-int upload(const Module& m) {
-  for (uint64_t at = 0; at < m.size; at += kUploadPiece) {
-    uint64_t piece = m.size - at < kUploadPiece ? m.size - at : kUploadPiece;
+KernelInfo* info_of(const void* function, int* code) {
+  Kernel* kernel = find_kernel(function);
+  if (kernel) return resolve(kernel, code);
+  *code = report(kInvalidDeviceFunction);
+  return nullptr;
+}
+
+// What a program asks for once, by attribute. The cluster's size is given with each launch.
+bool is_settable(int attribute) {
+  return attribute == kMaxDynamicSharedAttribute || attribute == kCarveoutAttribute ||
+         attribute == kNonPortableClusterAttribute || attribute == kClusterPolicyAttribute;
+}
+
+}  // namespace
+
+int upload_module(const void* data, uint64_t size, uint64_t hash) {
+  for (uint64_t at = 0; at < size; at += kUploadPiece) {
+    uint64_t piece = size - at < kUploadPiece ? size - at : kUploadPiece;
     Frame frame(Number::module_bytes, 4);
-    frame.bytes(&m.hash, sizeof m.hash);
-    frame.unsigned_integer(m.size);
+    frame.bytes(&hash, sizeof hash);
+    frame.unsigned_integer(size);
     frame.unsigned_integer(at);
-    frame.bytes(m.fatbin + at, piece);
+    frame.bytes(static_cast<const char*>(data) + at, piece);
     if (int code = frame.post()) return code;
   }
   return kSuccess;
@@ -61,108 +76,8 @@ KernelInfo* read_info(Reply* reply) {
   return nullptr;
 }
 
-struct Configuration {
-  dim3 grid, block;
-  size_t shared;
-  cudaStream_t stream;
-};
-constexpr int kMaxNested = 16;
-struct Configurations {
-  Configuration stack[kMaxNested];
-  int depth;
-};
-thread_local Configurations configurations;  // between <<<...>>> and the launch
-
-int check(const KernelInfo& info, const Configuration& c) {
-  uint64_t threads = uint64_t{c.block.x} * c.block.y * c.block.z;
-  if (threads == 0 || uint64_t{c.grid.x} * c.grid.y * c.grid.z == 0) return kInvalidConfiguration;
-  if (c.grid.x > INT32_MAX || c.grid.y > 65535 || c.grid.z > 65535) return kInvalidConfiguration;
-  if (c.block.x > 1024 || c.block.y > 1024 || c.block.z > 64 || threads > 1024) {
-    return kInvalidConfiguration;
-  }
-  if (static_cast<int64_t>(threads) > info.attributes[KernelInfo::kMaxThreads]) {
-    return 701;  // cudaErrorLaunchOutOfResources
-  }
-  auto most = static_cast<size_t>(info.attributes[KernelInfo::kMaxDynamicShared]);
-  return c.shared > most ? kInvalidValue : kSuccess;
-}
-
-void put_dim(Frame* frame, dim3 d) {
-  frame->unsigned_integer(d.x);
-  frame->unsigned_integer(d.y);
-  frame->unsigned_integer(d.z);
-}
-
-void put_launch(Frame* frame, const KernelInfo& info, const Configuration& c, void** args) {
-  frame->unsigned_integer(info.function);
-  put_dim(frame, c.grid);
-  put_dim(frame, c.block);
-  frame->unsigned_integer(c.shared);
-  frame->stream(c.stream);
-  char* to = frame->bytes_room(info.parameter_bytes);
-  memset(to, 0, info.parameter_bytes);
-  for (size_t i = 0; i < info.parameters.size(); ++i) {
-    memcpy(to + info.parameters[i].offset, args[i], info.parameters[i].size);
-  }
-}
-
-bool launch_blocking() {
-  static const bool wanted = [] {
-    const char* v = getenv("CUDA_LAUNCH_BLOCKING");
-    return v && *v && strcmp(v, "0") != 0;
-  }();
-  return wanted;
-}
-
-int finish(Frame* frame) {
-  if (!launch_blocking()) return frame->post();
-  Reply reply;
-  return frame->call(&reply);
-}
-
-KernelInfo* checked(Kernel* kernel, const Configuration& c, void** args, int* code) {
-  KernelInfo* info = resolve(kernel, code);
-  if (!info) return nullptr;
-  *code = !args && !info->parameters.empty() ? kInvalidValue : check(*info, c);
-  return *code ? nullptr : info;
-}
-
-int launch(Kernel* kernel, const Configuration& c, void** args) {
-  int code = kSuccess;
-  KernelInfo* info = checked(kernel, c, args, &code);
-  if (!info) return report(code);
-  Frame frame(Number::launch, 10);
-  put_launch(&frame, *info, c, args);
-  return finish(&frame);
-}
-
-int launch_with(Kernel* kernel, const cudaLaunchConfig_t& config, void** args) {
-  Configuration c{config.gridDim, config.blockDim, config.dynamicSmemBytes, config.stream};
-  if (config.numAttrs == 0) return launch(kernel, c, args);
-  int code = kSuccess;
-  KernelInfo* info = checked(kernel, c, args, &code);
-  if (!info) return report(code);
-  Frame frame(Number::launch_ex, 11);
-  put_launch(&frame, *info, c, args);
-  frame.array(config.numAttrs);
-  for (unsigned i = 0; i < config.numAttrs; ++i) {
-    frame.array(2);
-    frame.integer(config.attrs[i].id);
-    frame.bytes(config.attrs[i].val, sizeof config.attrs[i].val);
-  }
-  return finish(&frame);
-}
-
-KernelInfo* info_of(const void* function, int* code) {
-  Kernel* kernel = find_kernel(function);
-  if (kernel) return resolve(kernel, code);
-  *code = report(kInvalidDeviceFunction);
-  return nullptr;
-}
-
-enum FuncAttribute { kMaxDynamicSharedAttribute = 8, kCarveoutAttribute = 9 };
-
-int set_attribute(KernelInfo* info, int attribute, int value) {
+int set_function_attribute(KernelInfo* info, int attribute, int value) {
+  if (!is_settable(attribute)) return kInvalidValue;
   if (attribute == kMaxDynamicSharedAttribute) {
     const Device* d = device();
     constexpr size_t kOptIn = 97;  // cudaDevAttrMaxSharedMemoryPerBlockOptin
@@ -170,12 +85,27 @@ int set_attribute(KernelInfo* info, int attribute, int value) {
     if (value < 0 || value + info->attributes[KernelInfo::kShared] > most) return kInvalidValue;
     info->attributes[KernelInfo::kMaxDynamicShared] = value;
   } else if (attribute == kCarveoutAttribute) {
+    if (value < -1 || value > 100) return kInvalidValue;
     info->carveout = value;
+  } else if (attribute == kNonPortableClusterAttribute) {
+    info->attributes[KernelInfo::kNonPortableCluster] = value;
+  } else {
+    info->attributes[KernelInfo::kClusterPolicy] = value;
   }
   Frame frame(Number::function_attribute, 3);
   frame.unsigned_integer(info->function);
   frame.integer(attribute);
   frame.integer(value);
+  return frame.post();
+}
+
+int set_cache_config(KernelInfo* info, int config) {
+  constexpr int kCacheConfig = -1, kMostConfig = 3;  // CACHE_CONFIG of the specification
+  if (config < 0 || config > kMostConfig) return kInvalidValue;
+  Frame frame(Number::function_attribute, 3);
+  frame.unsigned_integer(info->function);
+  frame.integer(kCacheConfig);
+  frame.integer(config);
   return frame.post();
 }
 
@@ -202,8 +132,6 @@ int ask_occupancy(KernelInfo* info, int block, size_t shared, unsigned flags, in
   return kSuccess;
 }
 
-}  // namespace
-
 KernelInfo* resolve(Kernel* kernel, int* code) {
   KernelInfo* info = kernel->info.load(std::memory_order_acquire);
   if (info) return info;
@@ -211,10 +139,11 @@ KernelInfo* resolve(Kernel* kernel, int* code) {
   static std::mutex* mutex = new std::mutex;
   std::lock_guard<std::mutex> lock(*mutex);
   if ((info = kernel->info.load())) return info;
-  if (!locate(kernel->module)) return *code = report(kInvalidDeviceFunction), nullptr;
+  Module& m = *kernel->module;
+  if (!locate(&m)) return *code = report(kInvalidDeviceFunction), nullptr;
   Reply reply;
   *code = ask(kernel, &reply);
-  if (*code == kModuleUnknown && (*code = upload(*kernel->module)) == kSuccess) {
+  if (*code == kModuleUnknown && (*code = upload_module(m.fatbin, m.size, m.hash)) == kSuccess) {
     *code = ask(kernel, &reply);
     if (*code == kModuleUnknown) *code = report(kUnknown);
   }
@@ -228,64 +157,6 @@ KernelInfo* resolve(Kernel* kernel, int* code) {
 }  // namespace mnemosyne
 
 using namespace mnemosyne;
-
-MNEMOSYNE_API unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared,
-                                                   cudaStream_t stream) {
-  Configurations& c = configurations;
-  if (c.depth == kMaxNested) return kInvalidValue;
-  c.stack[c.depth++] = {grid, block, shared, stream};
-  return kSuccess;
-}
-
-MNEMOSYNE_API cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* shared,
-                                                     void* stream) {
-  Configurations& c = configurations;
-  if (c.depth == 0) return report(kInvalidConfiguration);
-  const Configuration& top = c.stack[--c.depth];
-  *grid = top.grid;
-  *block = top.block;
-  *shared = top.shared;
-  *static_cast<cudaStream_t*>(stream) = top.stream;
-  return kSuccess;
-}
-
-MNEMOSYNE_API cudaError_t __cudaGetKernel(void** kernel, const void* function) {
-  *kernel = find_kernel(function);
-  return *kernel ? kSuccess : report(kInvalidDeviceFunction);
-}
-
-MNEMOSYNE_API cudaError_t __cudaLaunchKernel(void* kernel, dim3 grid, dim3 block, void** args,
-                                             size_t shared, cudaStream_t stream) {
-  if (!kernel) return report(kInvalidDeviceFunction);
-  return launch(static_cast<Kernel*>(kernel), {grid, block, shared, stream}, args);
-}
-
-MNEMOSYNE_API cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void** args,
-                                           size_t shared, cudaStream_t stream) {
-  Kernel* kernel = find_kernel(function);
-  if (!kernel) return report(kInvalidDeviceFunction);
-  return launch(kernel, {grid, block, shared, stream}, args);
-}
-
-MNEMOSYNE_API cudaError_t cudaLaunchKernelExC(const void* config, const void* function,
-                                              void** args) {
-  if (!config) return report(kInvalidValue);
-  Kernel* kernel = find_kernel(function);
-  if (!kernel) return report(kInvalidDeviceFunction);
-  return launch_with(kernel, *static_cast<const cudaLaunchConfig_t*>(config), args);
-}
-
-MNEMOSYNE_API cudaError_t cudaLaunchCooperativeKernel(const void* function, dim3 grid, dim3 block,
-                                                      void** args, size_t shared,
-                                                      cudaStream_t stream) {
-  Kernel* kernel = find_kernel(function);
-  if (!kernel) return report(kInvalidDeviceFunction);
-  cudaLaunchAttribute cooperative{};
-  cooperative.id = 2;  // cudaLaunchAttributeCooperative
-  cooperative.val[0] = 1;
-  cudaLaunchConfig_t config{grid, block, shared, stream, &cooperative, 1};
-  return launch_with(kernel, config, args);
-}
 
 MNEMOSYNE_API cudaError_t cudaFuncGetAttributes(void* attributes, const void* function) {
   if (!attributes) return report(kInvalidValue);
@@ -303,6 +174,12 @@ MNEMOSYNE_API cudaError_t cudaFuncGetAttributes(void* attributes, const void* fu
   f.binaryVersion = static_cast<int>(a[KernelInfo::kBinary]);
   f.maxDynamicSharedSizeBytes = static_cast<int>(a[KernelInfo::kMaxDynamicShared]);
   f.preferredShmemCarveout = static_cast<int>(info->carveout);
+  f.clusterDimMustBeSet = static_cast<int>(a[KernelInfo::kClusterMustBeSet]);
+  f.requiredClusterWidth = static_cast<int>(a[KernelInfo::kClusterWidth]);
+  f.requiredClusterHeight = static_cast<int>(a[KernelInfo::kClusterHeight]);
+  f.requiredClusterDepth = static_cast<int>(a[KernelInfo::kClusterDepth]);
+  f.clusterSchedulingPolicyPreference = static_cast<int>(a[KernelInfo::kClusterPolicy]);
+  f.nonPortableClusterSizeAllowed = static_cast<int>(a[KernelInfo::kNonPortableCluster]);
   memcpy(attributes, &f, sizeof f);
   return kSuccess;
 }
@@ -310,7 +187,7 @@ MNEMOSYNE_API cudaError_t cudaFuncGetAttributes(void* attributes, const void* fu
 MNEMOSYNE_API cudaError_t cudaFuncSetAttribute(const void* function, int attribute, int value) {
   int code = kSuccess;
   KernelInfo* info = info_of(function, &code);
-  return info ? report(set_attribute(info, attribute, value)) : code;
+  return info ? report(set_function_attribute(info, attribute, value)) : code;
 }
 
 MNEMOSYNE_API cudaError_t cudaKernelSetAttributeForDevice(const void* kernel, int attribute,
@@ -318,8 +195,11 @@ MNEMOSYNE_API cudaError_t cudaKernelSetAttributeForDevice(const void* kernel, in
   return cudaFuncSetAttribute(kernel, attribute, value);
 }
 
-// A hint; the server decides.
-MNEMOSYNE_API cudaError_t cudaFuncSetCacheConfig(const void*, int) { return kSuccess; }
+MNEMOSYNE_API cudaError_t cudaFuncSetCacheConfig(const void* function, int config) {
+  int code = kSuccess;
+  KernelInfo* info = info_of(function, &code);
+  return info ? report(set_cache_config(info, config)) : code;
+}
 
 MNEMOSYNE_API cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
     int* blocks, const void* function, int block, size_t shared, unsigned flags) {

@@ -10,6 +10,8 @@
 
 namespace mnemosyne {
 
+class Reply;
+
 struct Module {
   explicit Module(const unsigned char* data) : fatbin(data) {}
 
@@ -41,6 +43,12 @@ struct KernelInfo {
     kPtx,
     kBinary,
     kMaxDynamicShared,
+    kClusterMustBeSet,
+    kClusterWidth,
+    kClusterHeight,
+    kClusterDepth,
+    kNonPortableCluster,
+    kClusterPolicy,
     kCount
   };
   // One thread may set what another is launching with.
@@ -49,15 +57,35 @@ struct KernelInfo {
 };
 
 struct Kernel {
-  Module* module;
+  Module* module;  // null: of a module in memory, and resolved
   const char* name;
   std::atomic<KernelInfo*> info{nullptr};
+};
+
+// cudaFuncAttribute, of what a program may set; CUfunction_attribute numbers alike.
+enum FunctionAttribute {
+  kMaxDynamicSharedAttribute = 8,
+  kCarveoutAttribute = 9,
+  kNonPortableClusterAttribute = 14,
+  kClusterPolicyAttribute = 15,
 };
 
 // The kernel of a host stub or of a cudaKernel_t; null if the program registered none there.
 Kernel* find_kernel(const void* function);
 // Asks the server on first use. Null: *code says why.
 KernelInfo* resolve(Kernel* kernel, int* code);
+// Reads a reply that describes a kernel; null: it is malformed.
+KernelInfo* read_info(Reply* reply);
+// Sends the bytes of a module, for which the server will look by their hash.
+int upload_module(const void* data, uint64_t size, uint64_t hash);
+uint64_t fnv1a(const unsigned char* p, size_t n);
+// From now on find_kernel() finds this one by its address, or does not any more.
+void add_kernel(Kernel* kernel);
+void remove_kernel(Kernel* kernel);
+// A cudaError_t.
+int set_function_attribute(KernelInfo* info, int attribute, int value);
+int set_cache_config(KernelInfo* info, int config);
+int ask_occupancy(KernelInfo* info, int block, size_t shared, unsigned flags, int* blocks);
 // Fills in path, offset, size and hash; false when the fatbin lies in no file.
 bool locate(Module* module);
 

@@ -82,13 +82,13 @@ int look_into(dl_phdr_info* info, size_t, void* data) {
   return 0;
 }
 
+}  // namespace
+
 uint64_t fnv1a(const unsigned char* p, size_t n) {
   uint64_t hash = 0xcbf29ce484222325;
   while (n--) hash = (hash ^ *p++) * 0x100000001b3;
   return hash;
 }
-
-}  // namespace
 
 bool locate(Module* module) {
   if (module->size) return true;
@@ -114,6 +114,16 @@ Kernel* find_kernel(const void* function) {
   }
   auto handle = r.handles.find(function);
   return handle == r.handles.end() ? nullptr : handle->second;
+}
+
+void add_kernel(Kernel* kernel) {
+  std::lock_guard<std::mutex> lock(tables_mutex());
+  registry().handles[kernel] = kernel;
+}
+
+void remove_kernel(Kernel* kernel) {
+  std::lock_guard<std::mutex> lock(tables_mutex());
+  registry().handles.erase(kernel);
 }
 
 }  // namespace mnemosyne

@@ -66,6 +66,16 @@ struct cudaIpcEventHandle_t {
   char reserved[64];
 };
 
+// cuda.h.
+struct CUlaunchConfig {
+  unsigned gridDimX, gridDimY, gridDimZ;
+  unsigned blockDimX, blockDimY, blockDimZ;
+  unsigned sharedMemBytes;
+  cudaStream_t hStream;
+  const cudaLaunchAttribute* attrs;
+  unsigned numAttrs;
+};
+
 // cublasLt.h.
 struct cublasLtMatmulAlgo_t {
   uint64_t data[8];
@@ -77,6 +87,17 @@ struct cublasLtMatmulHeuristicResult_t {
   int state;
   float wavesCount;
   int reserved[4];
+};
+
+// cudnn_cnn.h; the backward ones are laid out alike.
+struct cudnnConvolutionFwdAlgoPerf_t {
+  int algo;
+  int status;
+  float time;
+  size_t memory;
+  int determinism;
+  int mathType;
+  int reserved[3];
 };
 
 }  // namespace mnemosyne

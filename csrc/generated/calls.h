@@ -4635,6 +4635,456 @@ struct lt_algo_check {
   }
 };
 
+struct cudnn_ctc_room {
+  static constexpr const char* kName = "cudnn_ctc_room";
+  uint64_t handle;
+  uint64_t stream;
+  List ctc;
+  int32_t algo;
+  List probsDesc;
+  List gradientsDesc;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &stream);
+    get(u, &ctc);
+    get(u, &algo);
+    get(u, &probsDesc);
+    get(u, &gradientsDesc);
+  }
+};
+
+struct cudnn_ctc_host_room {
+  static constexpr const char* kName = "cudnn_ctc_host_room";
+  uint64_t handle;
+  uint64_t stream;
+  List ctc;
+  int32_t algo;
+  List probsDesc;
+  List gradientsDesc;
+  Bytes labels;
+  Bytes labelLengths;
+  Bytes inputLengths;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &stream);
+    get(u, &ctc);
+    get(u, &algo);
+    get(u, &probsDesc);
+    get(u, &gradientsDesc);
+    get(u, &labels);
+    get(u, &labelLengths);
+    get(u, &inputLengths);
+  }
+};
+
+struct cudnn_ctc {
+  static constexpr const char* kName = "cudnn_ctc";
+  uint64_t handle;
+  uint64_t stream;
+  List ctc;
+  int32_t algo;
+  List probsDesc;
+  uint64_t probs;
+  uint64_t labels;
+  uint64_t labelLengths;
+  uint64_t inputLengths;
+  uint64_t costs;
+  List gradientsDesc;
+  uint64_t gradients;
+  uint64_t workspace;
+  uint64_t workspaceBytes;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &stream);
+    get(u, &ctc);
+    get(u, &algo);
+    get(u, &probsDesc);
+    get(u, &probs);
+    get(u, &labels);
+    get(u, &labelLengths);
+    get(u, &inputLengths);
+    get(u, &costs);
+    get(u, &gradientsDesc);
+    get(u, &gradients);
+    get(u, &workspace);
+    get(u, &workspaceBytes);
+  }
+};
+
+struct cudnn_ctc_host {
+  static constexpr const char* kName = "cudnn_ctc_host";
+  uint64_t handle;
+  uint64_t stream;
+  List ctc;
+  int32_t algo;
+  List probsDesc;
+  uint64_t probs;
+  Bytes labels;
+  Bytes labelLengths;
+  Bytes inputLengths;
+  uint64_t costs;
+  List gradientsDesc;
+  uint64_t gradients;
+  uint64_t workspace;
+  uint64_t workspaceBytes;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &stream);
+    get(u, &ctc);
+    get(u, &algo);
+    get(u, &probsDesc);
+    get(u, &probs);
+    get(u, &labels);
+    get(u, &labelLengths);
+    get(u, &inputLengths);
+    get(u, &costs);
+    get(u, &gradientsDesc);
+    get(u, &gradients);
+    get(u, &workspace);
+    get(u, &workspaceBytes);
+  }
+};
+
+struct cudnn_grid {
+  static constexpr const char* kName = "cudnn_grid";
+  uint64_t handle;
+  uint64_t stream;
+  List transformer;
+  uint64_t theta;
+  uint64_t grid;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &stream);
+    get(u, &transformer);
+    get(u, &theta);
+    get(u, &grid);
+  }
+};
+
+struct cudnn_grid_backward {
+  static constexpr const char* kName = "cudnn_grid_backward";
+  uint64_t handle;
+  uint64_t stream;
+  List transformer;
+  uint64_t dgrid;
+  uint64_t dtheta;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &stream);
+    get(u, &transformer);
+    get(u, &dgrid);
+    get(u, &dtheta);
+  }
+};
+
+struct cudnn_sampler {
+  static constexpr const char* kName = "cudnn_sampler";
+  uint64_t handle;
+  uint64_t stream;
+  List transformer;
+  double alpha;
+  double beta;
+  List xDesc;
+  uint64_t x;
+  uint64_t grid;
+  List yDesc;
+  uint64_t y;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &stream);
+    get(u, &transformer);
+    get(u, &alpha);
+    get(u, &beta);
+    get(u, &xDesc);
+    get(u, &x);
+    get(u, &grid);
+    get(u, &yDesc);
+    get(u, &y);
+  }
+};
+
+struct cudnn_sampler_backward {
+  static constexpr const char* kName = "cudnn_sampler_backward";
+  uint64_t handle;
+  uint64_t stream;
+  List transformer;
+  double alpha;
+  double beta;
+  double alphaGrid;
+  double betaGrid;
+  List xDesc;
+  uint64_t x;
+  List dxDesc;
+  uint64_t dx;
+  List dyDesc;
+  uint64_t dy;
+  uint64_t grid;
+  uint64_t dgrid;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &stream);
+    get(u, &transformer);
+    get(u, &alpha);
+    get(u, &beta);
+    get(u, &alphaGrid);
+    get(u, &betaGrid);
+    get(u, &xDesc);
+    get(u, &x);
+    get(u, &dxDesc);
+    get(u, &dx);
+    get(u, &dyDesc);
+    get(u, &dy);
+    get(u, &grid);
+    get(u, &dgrid);
+  }
+};
+
+struct cudnn_convolution_algorithms {
+  static constexpr const char* kName = "cudnn_convolution_algorithms";
+  uint64_t handle;
+  uint64_t stream;
+  int32_t direction;
+  int32_t requested;
+  List convolution;
+  List xDesc;
+  List wDesc;
+  List yDesc;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &stream);
+    get(u, &direction);
+    get(u, &requested);
+    get(u, &convolution);
+    get(u, &xDesc);
+    get(u, &wDesc);
+    get(u, &yDesc);
+  }
+};
+
+struct cudnn_convolution_room {
+  static constexpr const char* kName = "cudnn_convolution_room";
+  uint64_t handle;
+  uint64_t stream;
+  int32_t direction;
+  int32_t algo;
+  List convolution;
+  List xDesc;
+  List wDesc;
+  List yDesc;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &stream);
+    get(u, &direction);
+    get(u, &algo);
+    get(u, &convolution);
+    get(u, &xDesc);
+    get(u, &wDesc);
+    get(u, &yDesc);
+  }
+};
+
+struct cudnn_convolution {
+  static constexpr const char* kName = "cudnn_convolution";
+  uint64_t handle;
+  uint64_t stream;
+  int32_t direction;
+  int32_t algo;
+  double alpha;
+  double beta;
+  List convolution;
+  List xDesc;
+  uint64_t x;
+  List wDesc;
+  uint64_t w;
+  List yDesc;
+  uint64_t y;
+  uint64_t workspace;
+  uint64_t workspaceBytes;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &stream);
+    get(u, &direction);
+    get(u, &algo);
+    get(u, &alpha);
+    get(u, &beta);
+    get(u, &convolution);
+    get(u, &xDesc);
+    get(u, &x);
+    get(u, &wDesc);
+    get(u, &w);
+    get(u, &yDesc);
+    get(u, &y);
+    get(u, &workspace);
+    get(u, &workspaceBytes);
+  }
+};
+
+struct cudnn_convolution_fused {
+  static constexpr const char* kName = "cudnn_convolution_fused";
+  uint64_t handle;
+  uint64_t stream;
+  int32_t algo;
+  double alpha;
+  double alphaZ;
+  List convolution;
+  List xDesc;
+  uint64_t x;
+  List wDesc;
+  uint64_t w;
+  List zDesc;
+  uint64_t z;
+  List biasDesc;
+  uint64_t bias;
+  List activation;
+  double coefficient;
+  List yDesc;
+  uint64_t y;
+  uint64_t workspace;
+  uint64_t workspaceBytes;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &stream);
+    get(u, &algo);
+    get(u, &alpha);
+    get(u, &alphaZ);
+    get(u, &convolution);
+    get(u, &xDesc);
+    get(u, &x);
+    get(u, &wDesc);
+    get(u, &w);
+    get(u, &zDesc);
+    get(u, &z);
+    get(u, &biasDesc);
+    get(u, &bias);
+    get(u, &activation);
+    get(u, &coefficient);
+    get(u, &yDesc);
+    get(u, &y);
+    get(u, &workspace);
+    get(u, &workspaceBytes);
+  }
+};
+
+struct cudnn_pooling {
+  static constexpr const char* kName = "cudnn_pooling";
+  uint64_t handle;
+  uint64_t stream;
+  List pooling;
+  double alpha;
+  double beta;
+  List xDesc;
+  uint64_t x;
+  List yDesc;
+  uint64_t y;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &handle);
+    get(u, &stream);
+    get(u, &pooling);
+    get(u, &alpha);
+    get(u, &beta);
+    get(u, &xDesc);
+    get(u, &x);
+    get(u, &yDesc);
+    get(u, &y);
+  }
+};
+
+struct max_clusters {
+  static constexpr const char* kName = "max_clusters";
+  uint64_t function;
+  uint32_t gridX;
+  uint32_t gridY;
+  uint32_t gridZ;
+  uint32_t blockX;
+  uint32_t blockY;
+  uint32_t blockZ;
+  uint32_t sharedMem;
+  List attributes;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &function);
+    get(u, &gridX);
+    get(u, &gridY);
+    get(u, &gridZ);
+    get(u, &blockX);
+    get(u, &blockY);
+    get(u, &blockZ);
+    get(u, &sharedMem);
+    get(u, &attributes);
+  }
+};
+
+struct tensor_map {
+  static constexpr const char* kName = "tensor_map";
+  int32_t type;
+  uint64_t address;
+  List sizes;
+  List strides;
+  List box;
+  List steps;
+  int32_t interleave;
+  int32_t swizzle;
+  int32_t promotion;
+  int32_t fill;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &type);
+    get(u, &address);
+    get(u, &sizes);
+    get(u, &strides);
+    get(u, &box);
+    get(u, &steps);
+    get(u, &interleave);
+    get(u, &swizzle);
+    get(u, &promotion);
+    get(u, &fill);
+  }
+};
+
+struct tensor_map_im2col {
+  static constexpr const char* kName = "tensor_map_im2col";
+  int32_t type;
+  uint64_t address;
+  List sizes;
+  List strides;
+  List lower;
+  List upper;
+  uint32_t channels;
+  uint32_t pixels;
+  List steps;
+  int32_t interleave;
+  int32_t swizzle;
+  int32_t promotion;
+  int32_t fill;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &type);
+    get(u, &address);
+    get(u, &sizes);
+    get(u, &strides);
+    get(u, &lower);
+    get(u, &upper);
+    get(u, &channels);
+    get(u, &pixels);
+    get(u, &steps);
+    get(u, &interleave);
+    get(u, &swizzle);
+    get(u, &promotion);
+    get(u, &fill);
+  }
+};
+
+struct memset_words {
+  static constexpr const char* kName = "memset_words";
+  uint64_t devPtr;
+  uint32_t value;
+  uint64_t count;
+  uint64_t stream;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &devPtr);
+    get(u, &value);
+    get(u, &count);
+    get(u, &stream);
+  }
+};
+
 }  // namespace calls
 
 // Reads the fields of a message that is_for_lane() and passes them to `run`. Throws
@@ -4829,6 +5279,23 @@ void dispatch(Number number, Unpacker& u, Run&& run) {
     case Number::lt_algo_set: return read_and_run<calls::lt_algo_set>(u, run);
     case Number::lt_algo_get: return read_and_run<calls::lt_algo_get>(u, run);
     case Number::lt_algo_check: return read_and_run<calls::lt_algo_check>(u, run);
+    case Number::cudnn_ctc_room: return read_and_run<calls::cudnn_ctc_room>(u, run);
+    case Number::cudnn_ctc_host_room: return read_and_run<calls::cudnn_ctc_host_room>(u, run);
+    case Number::cudnn_ctc: return read_and_run<calls::cudnn_ctc>(u, run);
+    case Number::cudnn_ctc_host: return read_and_run<calls::cudnn_ctc_host>(u, run);
+    case Number::cudnn_grid: return read_and_run<calls::cudnn_grid>(u, run);
+    case Number::cudnn_grid_backward: return read_and_run<calls::cudnn_grid_backward>(u, run);
+    case Number::cudnn_sampler: return read_and_run<calls::cudnn_sampler>(u, run);
+    case Number::cudnn_sampler_backward: return read_and_run<calls::cudnn_sampler_backward>(u, run);
+    case Number::cudnn_convolution_algorithms: return read_and_run<calls::cudnn_convolution_algorithms>(u, run);
+    case Number::cudnn_convolution_room: return read_and_run<calls::cudnn_convolution_room>(u, run);
+    case Number::cudnn_convolution: return read_and_run<calls::cudnn_convolution>(u, run);
+    case Number::cudnn_convolution_fused: return read_and_run<calls::cudnn_convolution_fused>(u, run);
+    case Number::cudnn_pooling: return read_and_run<calls::cudnn_pooling>(u, run);
+    case Number::max_clusters: return read_and_run<calls::max_clusters>(u, run);
+    case Number::tensor_map: return read_and_run<calls::tensor_map>(u, run);
+    case Number::tensor_map_im2col: return read_and_run<calls::tensor_map_im2col>(u, run);
+    case Number::memset_words: return read_and_run<calls::memset_words>(u, run);
     default: break;
   }
 }
@@ -5022,6 +5489,23 @@ inline bool is_for_lane(Number number) {
     case Number::lt_algo_set:
     case Number::lt_algo_get:
     case Number::lt_algo_check:
+    case Number::cudnn_ctc_room:
+    case Number::cudnn_ctc_host_room:
+    case Number::cudnn_ctc:
+    case Number::cudnn_ctc_host:
+    case Number::cudnn_grid:
+    case Number::cudnn_grid_backward:
+    case Number::cudnn_sampler:
+    case Number::cudnn_sampler_backward:
+    case Number::cudnn_convolution_algorithms:
+    case Number::cudnn_convolution_room:
+    case Number::cudnn_convolution:
+    case Number::cudnn_convolution_fused:
+    case Number::cudnn_pooling:
+    case Number::max_clusters:
+    case Number::tensor_map:
+    case Number::tensor_map_im2col:
+    case Number::memset_words:
       return true;
     default: return false;
   }
@@ -5217,6 +5701,23 @@ inline uint32_t field_count(Number number) {
     case Number::lt_algo_set: return 3;
     case Number::lt_algo_get: return 3;
     case Number::lt_algo_check: return 6;
+    case Number::cudnn_ctc_room: return 6;
+    case Number::cudnn_ctc_host_room: return 9;
+    case Number::cudnn_ctc: return 14;
+    case Number::cudnn_ctc_host: return 14;
+    case Number::cudnn_grid: return 5;
+    case Number::cudnn_grid_backward: return 5;
+    case Number::cudnn_sampler: return 10;
+    case Number::cudnn_sampler_backward: return 15;
+    case Number::cudnn_convolution_algorithms: return 8;
+    case Number::cudnn_convolution_room: return 8;
+    case Number::cudnn_convolution: return 15;
+    case Number::cudnn_convolution_fused: return 20;
+    case Number::cudnn_pooling: return 9;
+    case Number::max_clusters: return 9;
+    case Number::tensor_map: return 10;
+    case Number::tensor_map_im2col: return 13;
+    case Number::memset_words: return 4;
     default: return 0;
   }
 }

@@ -18,9 +18,11 @@ extern "C" void __cudaUnregisterFatBinary();
 extern "C" void cuCtxFromGreenCtx();
 extern "C" void cuCtxGetCurrent();
 extern "C" void cuCtxGetDevice();
+extern "C" void cuCtxGetLimit();
 extern "C" void cuCtxPopCurrent_v2();
 extern "C" void cuCtxPushCurrent_v2();
 extern "C" void cuCtxSetCurrent();
+extern "C" void cuCtxSetLimit();
 extern "C" void cuCtxSynchronize();
 extern "C" void cuDevResourceGenerateDesc();
 extern "C" void cuDevSmResourceSplitByCount();
@@ -57,6 +59,7 @@ extern "C" void cuGreenCtxStreamCreate();
 extern "C" void cuInit();
 extern "C" void cuLaunchCooperativeKernel();
 extern "C" void cuLaunchKernel();
+extern "C" void cuLaunchKernelEx();
 extern "C" void cuLinkAddData_v2();
 extern "C" void cuLinkComplete();
 extern "C" void cuLinkCreate_v2();
@@ -86,8 +89,11 @@ extern "C" void cuMulticastBindMem();
 extern "C" void cuMulticastCreate();
 extern "C" void cuMulticastUnbind();
 extern "C" void cuOccupancyMaxActiveBlocksPerMultiprocessor();
+extern "C" void cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags();
+extern "C" void cuOccupancyMaxActiveClusters();
 extern "C" void cuPointerGetAttribute();
 extern "C" void cuStreamWriteValue32_v2();
+extern "C" void cuTensorMapEncodeIm2col();
 extern "C" void cuTensorMapEncodeTiled();
 extern "C" void cublasCaxpy_v2();
 extern "C" void cublasCcopy_v2();
@@ -423,6 +429,7 @@ extern "C" void cudnnDestroyCTCLossDescriptor();
 extern "C" void cudnnDestroyConvolutionDescriptor();
 extern "C" void cudnnDestroyDropoutDescriptor();
 extern "C" void cudnnDestroyFilterDescriptor();
+extern "C" void cudnnDestroyPoolingDescriptor();
 extern "C" void cudnnDestroyRNNDataDescriptor();
 extern "C" void cudnnDestroyRNNDescriptor();
 extern "C" void cudnnDestroySpatialTransformerDescriptor();
@@ -856,11 +863,13 @@ static const Export kExports[] = {
     {"cuCtxFromGreenCtx", reinterpret_cast<void*>(&cuCtxFromGreenCtx)},
     {"cuCtxGetCurrent", reinterpret_cast<void*>(&cuCtxGetCurrent)},
     {"cuCtxGetDevice", reinterpret_cast<void*>(&cuCtxGetDevice)},
+    {"cuCtxGetLimit", reinterpret_cast<void*>(&cuCtxGetLimit)},
     {"cuCtxPopCurrent", reinterpret_cast<void*>(&cuCtxPopCurrent_v2)},
     {"cuCtxPopCurrent_v2", reinterpret_cast<void*>(&cuCtxPopCurrent_v2)},
     {"cuCtxPushCurrent", reinterpret_cast<void*>(&cuCtxPushCurrent_v2)},
     {"cuCtxPushCurrent_v2", reinterpret_cast<void*>(&cuCtxPushCurrent_v2)},
     {"cuCtxSetCurrent", reinterpret_cast<void*>(&cuCtxSetCurrent)},
+    {"cuCtxSetLimit", reinterpret_cast<void*>(&cuCtxSetLimit)},
     {"cuCtxSynchronize", reinterpret_cast<void*>(&cuCtxSynchronize)},
     {"cuDevResourceGenerateDesc", reinterpret_cast<void*>(&cuDevResourceGenerateDesc)},
     {"cuDevSmResourceSplitByCount", reinterpret_cast<void*>(&cuDevSmResourceSplitByCount)},
@@ -899,6 +908,7 @@ static const Export kExports[] = {
     {"cuInit", reinterpret_cast<void*>(&cuInit)},
     {"cuLaunchCooperativeKernel", reinterpret_cast<void*>(&cuLaunchCooperativeKernel)},
     {"cuLaunchKernel", reinterpret_cast<void*>(&cuLaunchKernel)},
+    {"cuLaunchKernelEx", reinterpret_cast<void*>(&cuLaunchKernelEx)},
     {"cuLinkAddData_v2", reinterpret_cast<void*>(&cuLinkAddData_v2)},
     {"cuLinkComplete", reinterpret_cast<void*>(&cuLinkComplete)},
     {"cuLinkCreate_v2", reinterpret_cast<void*>(&cuLinkCreate_v2)},
@@ -929,9 +939,12 @@ static const Export kExports[] = {
     {"cuMulticastCreate", reinterpret_cast<void*>(&cuMulticastCreate)},
     {"cuMulticastUnbind", reinterpret_cast<void*>(&cuMulticastUnbind)},
     {"cuOccupancyMaxActiveBlocksPerMultiprocessor", reinterpret_cast<void*>(&cuOccupancyMaxActiveBlocksPerMultiprocessor)},
+    {"cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags", reinterpret_cast<void*>(&cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags)},
+    {"cuOccupancyMaxActiveClusters", reinterpret_cast<void*>(&cuOccupancyMaxActiveClusters)},
     {"cuPointerGetAttribute", reinterpret_cast<void*>(&cuPointerGetAttribute)},
     {"cuStreamWriteValue32", reinterpret_cast<void*>(&cuStreamWriteValue32_v2)},
     {"cuStreamWriteValue32_v2", reinterpret_cast<void*>(&cuStreamWriteValue32_v2)},
+    {"cuTensorMapEncodeIm2col", reinterpret_cast<void*>(&cuTensorMapEncodeIm2col)},
     {"cuTensorMapEncodeTiled", reinterpret_cast<void*>(&cuTensorMapEncodeTiled)},
     {"cublasCaxpy_v2", reinterpret_cast<void*>(&cublasCaxpy_v2)},
     {"cublasCcopy_v2", reinterpret_cast<void*>(&cublasCcopy_v2)},
@@ -1267,6 +1280,7 @@ static const Export kExports[] = {
     {"cudnnDestroyConvolutionDescriptor", reinterpret_cast<void*>(&cudnnDestroyConvolutionDescriptor)},
     {"cudnnDestroyDropoutDescriptor", reinterpret_cast<void*>(&cudnnDestroyDropoutDescriptor)},
     {"cudnnDestroyFilterDescriptor", reinterpret_cast<void*>(&cudnnDestroyFilterDescriptor)},
+    {"cudnnDestroyPoolingDescriptor", reinterpret_cast<void*>(&cudnnDestroyPoolingDescriptor)},
     {"cudnnDestroyRNNDataDescriptor", reinterpret_cast<void*>(&cudnnDestroyRNNDataDescriptor)},
     {"cudnnDestroyRNNDescriptor", reinterpret_cast<void*>(&cudnnDestroyRNNDescriptor)},
     {"cudnnDestroySpatialTransformerDescriptor", reinterpret_cast<void*>(&cudnnDestroySpatialTransformerDescriptor)},

@@ -5,7 +5,7 @@
 namespace mnemosyne {
 
 constexpr int kProtocolVersion = 4;
-constexpr const char* kSpecDigest = "684a30407aab5971";
+constexpr const char* kSpecDigest = "1e13b843f1e785e9";
 
 enum class Number {
   malloc = 1,
@@ -226,6 +226,26 @@ enum class Number {
   lt_algo_set = 217,
   lt_algo_get = 218,
   lt_algo_check = 219,
+  cudnn_ctc_room = 220,
+  cudnn_ctc_host_room = 221,
+  cudnn_ctc = 222,
+  cudnn_ctc_host = 223,
+  cudnn_grid = 224,
+  cudnn_grid_backward = 225,
+  cudnn_sampler = 226,
+  cudnn_sampler_backward = 227,
+  cudnn_convolution_algorithms = 228,
+  cudnn_convolution_room = 229,
+  cudnn_convolution = 230,
+  cudnn_convolution_fused = 231,
+  cudnn_pooling = 232,
+  max_clusters = 233,
+  module_load = 234,
+  module_function = 235,
+  module_unload = 236,
+  tensor_map = 237,
+  tensor_map_im2col = 238,
+  memset_words = 239,
 };
 
 }  // namespace mnemosyne

@@ -212,6 +212,7 @@ void add_cuda(nb::module_& m) {
              e.add_graph(number, {static_cast<const char*>(piece.data()), piece.size()});
            })
       .def("remove_graph", &CudaExecutor::remove_graph)
+      .def("remove_function", &CudaExecutor::remove_function)
       .def("add_blas", &CudaExecutor::add_blas)
       .def("remove_blas", &CudaExecutor::remove_blas)
       .def("configure_blas", &CudaExecutor::configure_blas)

@@ -58,9 +58,30 @@ class NullExecutor : public Executor {
     answer->output_count = 2;
   }
 
-  void do_nothing(const calls::cudnn_batch_norm_room&, Answer* answer) {
+  void do_nothing(const calls::cudnn_batch_norm_room&, Answer* answer) { zero(answer); }
+  void do_nothing(const calls::cudnn_ctc_room&, Answer* answer) { zero(answer); }
+  void do_nothing(const calls::cudnn_ctc_host_room&, Answer* answer) { zero(answer); }
+  void do_nothing(const calls::cudnn_convolution_room&, Answer* answer) { zero(answer); }
+  // One algorithm: PyTorch's own choice, which needs no memory.
+  void do_nothing(const calls::cudnn_convolution_algorithms&, Answer* answer) {
+    answer->outputs.array(1);
+    answer->outputs.array(6);
+    for (int value : {1, 0}) answer->outputs.integer(value);
+    answer->outputs.real(-1);
+    for (int value : {0, 1, 0}) answer->outputs.integer(value);
+    answer->output_count = 1;
+  }
+  void do_nothing(const calls::max_clusters&, Answer* answer) { refuse(answer); }
+  void do_nothing(const calls::tensor_map&, Answer* answer) { refuse(answer); }
+  void do_nothing(const calls::tensor_map_im2col&, Answer* answer) { refuse(answer); }
+
+  static void zero(Answer* answer) {
     answer->outputs.integer(0);
     answer->output_count = 1;
+  }
+  static void refuse(Answer* answer) {
+    constexpr int kNotSupported = 801;
+    answer->fail(kNotSupported, kNotSupported, "only a GPU's driver can tell");
   }
 
   void do_nothing(const calls::cudnn_rnn_temp_space&, Answer* answer) {

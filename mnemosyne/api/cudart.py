@@ -56,6 +56,10 @@ BY_HAND = [
         "cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags",
     ),
     *handwritten(
+        "cudart", Mode.CUSTOM, "the server loads what a program has in memory, for it alone",
+        "cudaLibraryGetKernel", "cudaLibraryLoadData", "cudaLibraryUnload",
+    ),
+    *handwritten(
         "cudart", Mode.CUSTOM, "the client keeps a table of its allocations to check pointers",
         "cudaFree", "cudaFreeAsync", "cudaFreeHost", "cudaHostAlloc", "cudaMalloc",
         "cudaMallocAsync", "cudaMallocFromPoolAsync", "cudaMallocHost",

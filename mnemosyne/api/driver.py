@@ -16,6 +16,30 @@ BY_HAND = [
         "cuDevicePrimaryCtxGetState", "cuDevicePrimaryCtxRelease_v2", "cuDevicePrimaryCtxRetain",
     ),
     *handwritten(
+        "cuda", Mode.LOCAL, "limits are the context's: defaults are told, setting changes nothing",
+        "cuCtxGetLimit", "cuCtxSetLimit",
+    ),
+    *handwritten(
+        "cuda", Mode.CUSTOM, "the server loads what a program has in memory, for it alone",
+        "cuModuleGetFunction", "cuModuleLoad", "cuModuleLoadData", "cuModuleLoadDataEx",
+        "cuModuleUnload",
+    ),
+    *handwritten(
+        "cuda", Mode.CUSTOM, "packs arguments by the kernel's parameter layout",
+        "cuLaunchCooperativeKernel", "cuLaunchKernel", "cuLaunchKernelEx",
+    ),
+    *handwritten(
+        "cuda", Mode.CUSTOM, "attributes come with the kernel's layout, then stay in the client",
+        "cuFuncGetAttribute", "cuFuncSetAttribute", "cuFuncSetCacheConfig",
+        "cuOccupancyMaxActiveBlocksPerMultiprocessor",
+        "cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags", "cuOccupancyMaxActiveClusters",
+    ),
+    *handwritten(
+        "cuda", Mode.CUSTOM, "only the driver can make them; asked once for each content",
+        "cuTensorMapEncodeIm2col", "cuTensorMapEncodeTiled",
+    ),
+    *handwritten("cuda", Mode.CUSTOM, "counts words, not bytes", "cuMemsetD32Async"),
+    *handwritten(
         "cuda", Mode.LOCAL, "a table of names", "cuGetErrorName", "cuGetErrorString",
         "cuGetProcAddress", "cuGetProcAddress_v2",
     ),
@@ -69,9 +93,7 @@ REFUSED = [
         "cuDevResourceGenerateDesc", "cuDevSmResourceSplitByCount", "cuDeviceGetDevResource",
         "cuGreenCtxCreate", "cuGreenCtxDestroy", "cuGreenCtxStreamCreate",
     ),
-    *handwritten(
-        "cuda", Mode.REFUSED, "not implemented yet", "cuMemsetD32Async", "cuStreamWriteValue32_v2"
-    ),
+    *handwritten("cuda", Mode.REFUSED, "not implemented yet", "cuStreamWriteValue32_v2"),
     *handwritten(
         "nvml", Mode.REFUSED, "tells of other processes or of the machine's wiring",
         "nvmlDeviceGetGpuFabricInfoV", "nvmlDeviceGetNvLinkRemoteDeviceType",

@@ -39,6 +39,9 @@ MEMORY = [
          STREAM()),
         lane=True,
     ),
+    Message(
+        "memset_words", (PTR("devPtr"), U32("value"), SIZE("count"), STREAM()), lane=True
+    ),
     Message("event_record", (EVENT(), STREAM(), U32("flags")), lane=True),
     # The reply's status is cudaSuccess or cudaErrorNotReady.
     Message("stream_query", (STREAM(),), lane=True),
@@ -56,17 +59,45 @@ KERNELS = [
     Message(
         "module_bytes", (BYTES("hash"), SIZE("total"), SIZE("offset"), BYTES("data")), ()
     ),
+    # attribute: cudaFuncAttribute, or CACHE_CONFIG.
     Message("function_attribute", (FUNCTION(), I32("attribute"), I32("value")), journal=True),
     Message(
         "occupancy", (FUNCTION(), I32("blockSize"), SIZE("dynamicShared"), U32("flags")),
         (I32("numBlocks"),),
     ),
     Message("launch", (FUNCTION(), *_GRID, U32("sharedMem"), STREAM(), BYTES("args")), lane=True),
-    # attributes: [[cudaLaunchAttributeID, value bytes], ...]
+    # attributes: [[cudaLaunchAttributeID, value bytes], ...]; an event in them is its number.
     Message(
         "launch_ex",
         (FUNCTION(), *_GRID, U32("sharedMem"), STREAM(), BYTES("args"), LIST("attributes")),
         lane=True,
+    ),
+    Message(
+        "max_clusters", (FUNCTION(), *_GRID, U32("sharedMem"), LIST("attributes")),
+        (I32("numClusters"),), lane=True,
+    ),
+    # Modules that a program has in memory, by the client's numbers. The bytes have been sent by
+    # module_bytes: a cubin, a fatbin or PTX.
+    Message("module_load", (I64("module"), BYTES("hash")), journal=True),
+    Message(
+        "module_function", (I64("module"), TEXT("name")),
+        (FUNCTION(), LIST("params"), LIST("attributes")), journal=True,
+    ),
+    Message("module_unload", (I64("module"),), journal=True),
+    # sizes, strides (one less, in bytes), box and steps: of each dimension, the innermost first.
+    # map: the 128 bytes of a CUtensorMap.
+    Message(
+        "tensor_map",
+        (I32("type"), PTR("address"), LIST("sizes"), LIST("strides"), LIST("box"), LIST("steps"),
+         I32("interleave"), I32("swizzle"), I32("promotion"), I32("fill")),
+        (BYTES("map"),), lane=True,
+    ),
+    Message(
+        "tensor_map_im2col",
+        (I32("type"), PTR("address"), LIST("sizes"), LIST("strides"), LIST("lower"), LIST("upper"),
+         U32("channels"), U32("pixels"), LIST("steps"), I32("interleave"), I32("swizzle"),
+         I32("promotion"), I32("fill")),
+        (BYTES("map"),), lane=True,
     ),
 ]  # fmt: skip
 
@@ -139,3 +170,4 @@ GRAPHS = [
 MESSAGES = [*MEMORY, *KERNELS, *LIBRARIES, *SHARING, *GRAPHS]
 
 MODULE_UNKNOWN = -1  # status of a ``kernel`` reply: send the module's bytes
+CACHE_CONFIG = -1  # attribute of ``function_attribute``: the value of cudaFuncSetCacheConfig

@@ -39,8 +39,10 @@ STRUCTURES = {
     "cudaLaunchConfig_t": "cudaLaunchConfig_t",
     "cudaIpcMemHandle_t": "cudaIpcMemHandle_t",
     "cudaIpcEventHandle_t": "cudaIpcEventHandle_t",
+    "CUlaunchConfig": "CUlaunchConfig",
     "cublasLtMatmulAlgo_t": "cublasLtMatmulAlgo_t",
     "cublasLtMatmulHeuristicResult_t": "cublasLtMatmulHeuristicResult_t",
+    "cudnnConvolutionFwdAlgoPerf_t": "cudnnConvolutionFwdAlgoPerf_t",
 }
 _FRONTS = ("cudaDeviceProp", "cudaPointerAttributes")
 

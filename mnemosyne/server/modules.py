@@ -16,6 +16,8 @@ from typing import Any
 from mnemosyne._native import fnv1a
 from mnemosyne.api.messages import MODULE_UNKNOWN
 from mnemosyne.cubin import ArchError, CubinError, Kernel, Module, Registry
+from mnemosyne.cubin.elf import ELF_MAGIC
+from mnemosyne.cubin.fatbin import Kind, read_fatbin
 from mnemosyne.protocol import ProtocolError
 from mnemosyne.server.errors import (
     INVALID_DEVICE_FUNCTION,
@@ -73,6 +75,22 @@ class Modules:
         self._modules: dict[ModuleName, Module] = {}
         self._lock = Lock()
 
+    def in_memory(self, data: bytes) -> Module | None:
+        """The module of a client's bytes; None: what of it can run, only the driver can tell.
+
+        That is PTX, which has no layout before it is compiled. Raises CallError.
+        """
+        if _is_text(data):
+            return None
+        try:
+            return self._registry.module_from_bytes(data)
+        except ArchError as error:
+            if data[: len(ELF_MAGIC)] != ELF_MAGIC and _has_ptx(data):
+                return None
+            raise CallError(NO_KERNEL_IMAGE, str(error)) from None
+        except CubinError as error:
+            raise CallError(INVALID_KERNEL_IMAGE, str(error)) from None
+
     def kernel(
         self, name: ModuleName, kernel: str, uploads: Mapping[int, Upload]
     ) -> tuple[Module, Kernel]:
@@ -107,6 +125,21 @@ class Modules:
         if fnv1a(_read_range(name)) != name.hash:
             raise CallError(MODULE_UNKNOWN, f"{name.path} is another file here")
         return self._registry.module_from_file(name.path, name.offset, name.size)
+
+
+def kept_bytes(data: bytes) -> bytes:
+    """What the journal has of a module; see Session.keep_module. Raises CallError."""
+    if not data:
+        raise CallError(MODULE_UNKNOWN, "it was too large to be kept")
+    return data
+
+
+def _is_text(data: bytes) -> bool:
+    return bool(data) and data[:4] != ELF_MAGIC and all(byte < 128 for byte in data[:64])
+
+
+def _has_ptx(data: bytes) -> bool:
+    return any(entry.kind == Kind.PTX for entry in read_fatbin(data))
 
 
 def _read_range(name: ModuleName) -> bytes:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mnemosyne.server.ipc import Import
 
 _EVENT_DISABLE_TIMING = 2
+_MAX_KEPT = 16 << 20  # bytes of modules in a journal, which fits into one control message
 
 
 class DeviceLost(Exception):
@@ -101,6 +102,7 @@ class Session:
     events: dict[int, Event] = field(default_factory=dict)
     blas: dict[int, BlasHandle] = field(default_factory=dict)
     uploads: dict[int, Upload] = field(default_factory=dict)
+    kept_modules: dict[int, int] = field(default_factory=dict)  # bytes in the journal, by number
     cudnn: set[int] = field(default_factory=set)
     graphs: dict[int, list[bytes]] = field(default_factory=dict)  # pieces of their frames
     imports: dict[int, Import] = field(default_factory=dict)  # by address
@@ -120,6 +122,7 @@ class Session:
         self.events.update((n, Event(flags)) for n, flags in of_kind(entries, "event"))
         self.blas.update((n, BlasHandle(*v[:3])) for n, v in of_kind(entries, "blas"))
         self.cudnn.update(n for n, _ in of_kind(entries, "cudnn"))
+        self.kept_modules.update((n, len(data)) for n, data in of_kind(entries, "module"))
 
     def check_stream(self, stream: int) -> None:
         """Raises CallError when the session has no such stream."""
@@ -139,6 +142,23 @@ class Session:
         if found is None:
             raise _unknown("library handle", handle)
         return found
+
+    def take_upload(self, name: bytes) -> bytes:
+        """The bytes of a module that has been uploaded; ``name`` is their hash, little-endian."""
+        upload = self.uploads.pop(int.from_bytes(name, "little"), None)
+        if upload is None or not upload.complete:
+            raise ProtocolError("module_load: the module's bytes are missing")
+        return bytes(upload.data)
+
+    def keep_module(self, number: int, data: bytes) -> None:
+        """So that another worker can load it; what is too much is not there then."""
+        kept = sum(self.kept_modules.values()) + len(data) <= _MAX_KEPT
+        self.kept_modules[number] = len(data) if kept else 0
+        self.journal.put("module", number, data if kept else b"")
+
+    def forget_module(self, number: int) -> None:
+        self.kept_modules.pop(number, None)
+        self.journal.drop("module", number)
 
     def check_cudnn(self, handle: int, stream: int) -> None:
         """Raises CallError when the session has no such cuDNN handle or stream."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -146,8 +147,40 @@ REFUSED: dict[str, Callable[[Attacker, int], tuple[str, tuple[Any, ...], int]]] 
         "launch", (a.function, 1, 1, 1, 1, 1, 1, 2**32 - 1, 0, a.fill(1)), 1),
     "a launch in an unknown stream": lambda a, n: (
         "launch", (a.function, 1, 1, 1, 1, 1, 1, 0, 99, a.fill(1)), 400),
-    "a launch attribute with a handle in it": lambda a, n: (
-        "launch_ex", (a.function, 1, 1, 1, 1, 1, 1, 0, 0, a.fill(1), [[7, bytes(64)]]), 801),
+    "a launch attribute of graphs": lambda a, n: (
+        "launch_ex", (a.function, 1, 1, 1, 1, 1, 1, 0, 0, a.fill(1), [[13, bytes(64)]]), 801),
+    "a launch with an unknown event": lambda a, n: (
+        "launch_ex", (a.function, 1, 1, 1, 1, 1, 1, 0, 0, a.fill(1), [[7, bytes(64)]]), 400),
+    "a launch with a neighbour's memory in its window": lambda a, n: (
+        "launch_ex",
+        (a.function, 1, 1, 1, 1, 1, 1, 0, 0, a.fill(1), [[1, struct.pack("<QQ48x", n, 8)]]), 1),
+    "clusters that are counted with an unknown event": lambda a, n: (
+        "max_clusters", (a.function, 1, 1, 1, 1, 1, 1, 0, [[12, bytes(64)]]), 400),
+    "words of a neighbour": lambda a, n: ("memset_words", (n, 1, 2, 0), 1),
+    "words without end": lambda a, n: ("memset_words", (a.p, 1, 2**62, 0), 1),
+    "words in an unknown stream": lambda a, n: ("memset_words", (a.p, 1, 2, 99), 400),
+    "a map of a neighbour": lambda a, n: (
+        "tensor_map", (0, n, [16, 2], [16], [1, 1], [1, 1], 0, 0, 0, 0), 1),
+    "a map that reaches a neighbour": lambda a, n: (
+        "tensor_map", (0, a.p, [16, 2], [(n - a.p) % 2**64], [1, 1], [1, 1], 0, 0, 0, 0), 1),
+    "a map of nothing": lambda a, n: ("tensor_map", (0, a.p, [], [], [], [], 0, 0, 0, 0), 1),
+    "a map whose lists differ in length": lambda a, n: (
+        "tensor_map", (0, a.p, [16, 2], [16, 16], [1, 1], [1, 1], 0, 0, 0, 0), 1),
+    "an im2col map of a neighbour": lambda a, n: (
+        "tensor_map_im2col",
+        (0, n, [16, 2, 2], [16, 32], [0], [0], 1, 1, [1, 1, 1], 0, 0, 0, 0), 1),
+    "an im2col map of two dimensions": lambda a, n: (
+        "tensor_map_im2col", (0, a.p, [16, 2], [16], [], [], 1, 1, [1, 1], 0, 0, 0, 0), 1),
+    "an unknown module": lambda a, n: ("module_unload", (7,), 1),
+    "a function of an unknown module": lambda a, n: ("module_function", (7, "fake_fill"), 1),
+    "an attribute that no function has": lambda a, n: (
+        "function_attribute", (a.function, 11, 2), 1),
+    "an attribute of an unknown function": lambda a, n: ("function_attribute", (99, 8, 2), 98),
+    "an unknown cache": lambda a, n: ("function_attribute", (a.function, -1, 4), 1),
+    "a CTC loss without a handle": lambda a, n: (
+        "cudnn_ctc_room", (99, 0, [0, 1, 0, -1], 0, [], []), 1001),
+    "a convolution without a handle": lambda a, n: (
+        "cudnn_convolution", (99, 0, 0, 0, 1.0, 0.0, [], [], 0, [], 0, [], 0, 0, 0), 1001),
     "a product without a handle": lambda a, n: (
         "cublasSgemm_v2", (99, 0, 0, 1, 1, 1, b"\0" * 4, 0, 1, 0, 1, b"\0" * 4, 0, 1), 1),
     "cuDNN without a handle": lambda a, n: ("cudnn_execute", (99, 0, 1, [], 0), 2000),
@@ -195,6 +228,16 @@ BROKEN: dict[str, Callable[[Attacker], bytes]] = {
     "no arguments": lambda a: a.launch(b""),
     "a grid out of range": lambda a: a.launch(a.fill(1), grid=2**32),
     "a negative grid": lambda a: a.launch(a.fill(1), grid=-1),
+    "a module without bytes": lambda a: encode(MESSAGES["module_load"], 7, bytes(8)),
+    "a map of six dimensions": lambda a: encode(
+        MESSAGES["tensor_map"], 0, a.p, [1] * 6, [1] * 5, [1] * 6, [1] * 6, 0, 0, 0, 0
+    ),
+    "a map of no numbers": lambda a: encode(
+        MESSAGES["tensor_map"], 0, a.p, [b""], [], [1], [1], 0, 0, 0, 0
+    ),
+    "clusters of an unknown function": lambda a: encode(
+        MESSAGES["max_clusters"], 99, 1, 1, 1, 1, 1, 1, 0, []
+    ),
     "attributes that are none": lambda a: encode(
         MESSAGES["launch_ex"], a.function, 1, 1, 1, 1, 1, 1, 0, 0, a.fill(1), [[2, b"\1"]]
     ),

@@ -164,9 +164,73 @@ print(y.sum().item())
 def test_what_is_not_offered_says_so_and_the_program_goes_on(server: Server) -> None:
     code = """
 import torch
-print(cuda.cudnnPoolingForward(handle))
+print(cuda.cuLinkComplete(handle))
 print(torch.nn.Conv1d(1, 1, 2, bias=False).cuda()(torch.zeros(1, 1, 4, device="cuda")).tolist())
 """
     done = server.run(PRELUDE + code)
-    assert done.stdout.split("\n")[:2] == ["3000", "[[[0.0, 0.0, 0.0]]]"]
-    assert "cudnnPoolingForward is not supported" in done.stderr
+    assert done.stdout.split("\n")[:2] == ["801", "[[[0.0, 0.0, 0.0]]]"]
+    assert "cuLinkComplete is not supported" in done.stderr
+
+
+#: Convolutions in every direction, on both devices, by cuDNN's older API.
+OLDER = """
+import os
+os.environ["TORCH_CUDNN_V8_API_DISABLED"] = "1"
+import torch, torch.nn.functional as F
+def randn(device, *sizes):
+    return torch.randn(sizes, generator=torch.Generator().manual_seed(sum(sizes))).to(device)
+def convolutions(device, **layout):
+    x = randn(device, 2, 4, 9, 8).to(**layout).requires_grad_()
+    w = randn(device, 6, 2, 3, 3).to(**layout).requires_grad_()
+    y = F.conv2d(x, w, stride=2, padding=1, groups=2)
+    z = F.conv_transpose2d(y, w, stride=2, padding=1, groups=2)
+    z.square().sum().backward()
+    return [t.detach().cpu() for t in (y, z, x.grad, w.grad)]
+def fused(device):
+    x, w, b = randn(device, 2, 4, 9, 8), randn(device, 6, 4, 3, 3), randn(device, 6)
+    z, moves = randn(device, 2, 6, 9, 8), ([1, 1], [1, 1], [1, 1], 1)
+    if device == "cpu":
+        y = F.conv2d(x, w, b, padding=1)
+        return [y.relu(), (y + z / 2).relu()]
+    return [torch.cudnn_convolution_relu(x, w, b, *moves).cpu(),
+            torch.cudnn_convolution_add_relu(x, w, z, 0.5, b, *moves).cpu()]
+def volumes(device):
+    return [F.conv3d(randn(device, 1, 2, 4, 5, 6), randn(device, 3, 2, 2, 2, 2)).cpu()]
+def same(case, **options):
+    for got, wanted in zip(case("cuda", **options), case("cpu", **options), strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)
+"""
+
+
+def test_the_older_convolutions_are_those_of_torch(server: Server) -> None:
+    code = """
+same(convolutions); same(convolutions, memory_format=torch.channels_last)
+same(fused); same(volumes)
+torch.backends.cudnn.benchmark = True
+same(convolutions)
+print("all")
+"""
+    done = server.run(OLDER + code)
+    assert done.stdout == "all\n", done.stderr
+    assert done.stderr == ""
+
+
+def test_pooling_reaches_the_server_by_its_descriptor(server: Server) -> None:
+    code = """
+x, y, window, image, out = malloc(), malloc(), c_void_p(), c_void_p(), c_void_p()
+def ints(*values): return (ctypes.c_int * len(values))(*values)
+one, nothing = ctypes.c_float(1), ctypes.c_float(0)
+print(cuda.cudaMemcpy(c_void_p(x), struct.pack("<4f", 1, 5, 3, 2), c_size_t(16), 1))
+print(cuda.cudnnCreatePoolingDescriptor(byref(window)),
+      cuda.cudnnSetPooling2dDescriptor(window, 0, 1, 2, 2, 0, 0, 2, 2),
+      cuda.cudnnCreateTensorDescriptor(byref(image)), cuda.cudnnCreateTensorDescriptor(byref(out)),
+      cuda.cudnnSetTensorNdDescriptor(image, 0, 4, ints(1, 1, 2, 2), ints(4, 4, 2, 1)),
+      cuda.cudnnSetTensorNdDescriptor(out, 0, 4, ints(1, 1, 1, 1), ints(1, 1, 1, 1)))
+def pool(window=window):
+    return cuda.cudnnPoolingForward(
+        handle, window, byref(one), image, c_void_p(x), byref(nothing), out, c_void_p(y))
+back = ctypes.c_float()
+print(pool(), pool(None), cuda.cudaMemcpy(byref(back), c_void_p(y), c_size_t(4), 2), back.value)
+print(cuda.cudnnDestroyPoolingDescriptor(window), cuda.cudnnSetPooling2dDescriptor(None, *[0] * 8))
+"""
+    assert output(server, code) == ["0", "0 0 0 0 0 0", "0 2000 0 5.0", "0 2000"]

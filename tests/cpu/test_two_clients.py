@@ -125,13 +125,19 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoggedServer]:
 
 
 @pytest.fixture(scope="module")
+def module_in_memory() -> bytes:
+    """A fatbin with the kernel FILL."""
+    fake = FakeKernel(FILL, ((0, 4), (4, 4), (8, 8)), 16)
+    return fatbin(entry(cubin(FakeCubin([fake]))))
+
+
+@pytest.fixture(scope="module")
 def clients(
-    server: LoggedServer, tmp_path_factory: pytest.TempPathFactory
+    server: LoggedServer, module_in_memory: bytes, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Client, Client]]:
     """(owner, intruder)"""
     path: Path = tmp_path_factory.mktemp("module") / "fill.fatbin"
-    fake = FakeKernel(FILL, ((0, 4), (4, 4), (8, 8)), 16)
-    blob = fatbin(entry(cubin(FakeCubin([fake]))))
+    blob = module_in_memory
     path.write_bytes(blob)
     module = [str(path), 0, len(blob), fnv1a(blob)]
     rings = server.client(), server.client()
@@ -146,27 +152,36 @@ INTEGERS = {
     "count": 8, "width": 4, "height": 2, "pitch": 8, "dpitch": 8, "spitch": 8,
     "gridX": 1, "gridY": 1, "gridZ": 1, "blockX": 64, "blockY": 1, "blockZ": 1, "blockSize": 64,
     "statesBytes": 16, "weightBytes": 64, "workBytes": 8, "reserveBytes": 128,
+    "attribute": 8,
 }  # fmt: skip
 SQUARE = [0, 2, 2, 2, []]  # a layout: 32-bit floats, 2 x 2
 IMAGE, CHANNELS = [0, [2, 2, 1, 1], [2, 1, 1, 1]], [0, [1, 2, 1, 1], [2, 1, 1, 1]]
 STEPS = [0, 0, 1, 2, 1, struct.pack("<2i", 1, 1), b""]  # two sequences of one element
 STATE = [0, [1, 2, 1], [2, 1, 1]]
+PROBS = [0, [1, 2, 2], [4, 2, 1]]  # one step, two samples of nothing
 LISTS = {
     "rnn": [0, 2, 2, 0, 0, 0, 0, 0, 1, 1, 1, 1, 0],  # an LSTM: all sizes are one
     "xData": STEPS, "yData": STEPS, "hDesc": STATE, "cDesc": STATE,
     "desc": [68, 0, []], "attributes": [], "preference": [],
     "heuristic": heuristic(ADD), "descriptor": plan(ADD),
     "xDesc": IMAGE, "yDesc": IMAGE, "dxDesc": IMAGE, "dyDesc": IMAGE, "paramDesc": CHANNELS,
+    "zDesc": IMAGE, "biasDesc": CHANNELS, "wDesc": [0, 0, [2, 2, 1, 1]],
+    "convolution": [1, 0, 1, 0, [0, 0], [1, 1], [1, 1]], "activation": [1, 0],
+    "pooling": [0, 0, 1, 1, 0, 0, 1, 1], "transformer": [0, 0, [2, 2, 1, 1]],
+    "ctc": [0, 1, 0, -1], "probsDesc": PROBS, "gradientsDesc": PROBS,
 }  # fmt: skip
 #: Arrays of pointers in device memory.
 ARRAYS = {"Aarray", "Barray", "Carray", "TauArray"}
+#: In the frame itself; "inline" is sound for others.
+HOST_BYTES = {"labels": b"", "labelLengths": bytes(8), "inputLengths": struct.pack("<2i", 1, 1)}
 #: Fields that the CPU device does not read: it computes without scratch memory.
 UNREAD = {"workspace", "reserve"}
 #: Messages without a field that names an object, or that are tested by hand below.
 NAMELESS = {
     "malloc", "host_alloc", "host_free", "kernel", "module_bytes", "lt_heuristic", "cudaMemGetInfo",
     "cudaDeviceSynchronize", "cudnn_plan_destroy", "ipc_open_memory", "ipc_close_memory",
-    "graph_frames", "graph_destroy",
+    "graph_frames", "graph_destroy", "cudnn_ctc", "max_clusters", "module_load", "module_function",
+    "module_unload", "tensor_map", "tensor_map_im2col",
     "lt_algo_check", "lt_algo_get", "lt_algo_init", "lt_algo_set",
 }  # fmt: skip
 CREATING = {
@@ -216,7 +231,9 @@ def _value(client: Client, message: Message, field: Field, pointers: Iterator[in
     if field.kind is Kind.SCALAR:
         return _one(message.name.removeprefix("cublas")[0], field.size)
     if field.kind is Kind.BYTES:
-        return _arguments(client.pointers[0]) if field.name == "args" else b"inline"
+        if field.name == "args":
+            return _arguments(client.pointers[0])
+        return HOST_BYTES.get(field.name, b"inline")
     if field.kind is Kind.LIST:
         return LISTS.get(field.name, SQUARE)
     raise AssertionError(f"{message.name}: what is a sound {field.name}?")
@@ -331,6 +348,49 @@ def test_plans_and_their_tensors_are_a_clients_own(clients: tuple[Client, Client
     mine = _values(owner, MESSAGES["cudnn_execute"])
     _sound(owner.ring, "cudnn_execute", *mine)
     _fill(owner)
+
+
+def test_modules_are_a_clients_own(clients: tuple[Client, Client], module_in_memory: bytes) -> None:
+    """And so are the functions in them, and what is asked about functions."""
+    owner, intruder = clients
+    name = fnv1a(module_in_memory).to_bytes(8, "little")
+    length = len(module_in_memory)
+    owner.ring.post("module_bytes", name, length, 0, module_in_memory)
+    _sound(owner.ring, "module_load", 5, name)
+    owner.ring.post("module_bytes", name, length, 0, module_in_memory)
+    assert owner.ring.call("module_load", 5, name)[0] == INVALID_VALUE
+    assert intruder.ring.call("module_function", 5, FILL)[0] == INVALID_VALUE
+    assert intruder.ring.call("module_unload", 5)[0] == INVALID_VALUE
+    status, function, *_ = owner.ring.call("module_function", 5, FILL)
+    assert status == 0
+    launch = function, 1, 1, 1, 64, 1, 1, 0
+    assert intruder.ring.call("launch", *launch, 0, _arguments(intruder.pointers[0]))[0] == 98
+    assert intruder.ring.call("max_clusters", *launch, [])[0] == INVALID_DEVICE_FUNCTION
+    _sound(owner.ring, "launch", *launch, 0, _arguments(owner.pointers[0]))
+    _sound(owner.ring, "module_unload", 5)
+    assert owner.ring.call("launch", *launch, 0, _arguments(owner.pointers[0]))[0] == 98
+    _fill(owner)
+    _expect_undisturbed(owner)
+
+
+def test_labels_of_another_client_cannot_be_read(clients: tuple[Client, Client]) -> None:
+    """Zeros are labels of no length."""
+    owner, intruder = clients
+    message = MESSAGES["cudnn_ctc"]
+    for pointer in intruder.pointers:
+        _sound(intruder.ring, "cudaMemsetAsync", pointer, 0, BYTES, 0)
+    assert intruder.ring.call("cudnn_ctc", *_values(intruder, message)) == [0]
+    for at, field in enumerate(message.fields):
+        if not _is_named(field) or field.name == "workspace":
+            continue
+        values = _values(intruder, message)
+        values[at] = owner.named(field.kind)
+        found = intruder.ring.call("cudnn_ctc", *values)[0]
+        assert found == (0 if field.name == "labels" else _refusal(message, field)), field.name
+        for pointer in intruder.pointers:
+            _sound(intruder.ring, "cudaMemsetAsync", pointer, 0, BYTES, 0)
+    _fill(intruder)
+    _expect_undisturbed(owner)
 
 
 def test_pinned_memory_is_a_clients_own(clients: tuple[Client, Client]) -> None:

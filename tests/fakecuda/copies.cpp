@@ -1,4 +1,5 @@
 // Copies and memsets, in streams.
+#include <algorithm>
 #include <cstring>
 
 #include "fakecuda.h"
@@ -110,6 +111,15 @@ CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D* c, CUstream stream) {
 
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t size, CUstream stream) {
   return call(__func__, kContext, [&](Lock&) { return fill(stream, {to}, value, size); });
+}
+
+CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t count, CUstream stream) {
+  return call(__func__, kContext, [&](Lock&) {
+    size_t size = count * sizeof value;
+    auto* words = reinterpret_cast<uint32_t*>(find_shared(to, size, kWrite).bytes);
+    enqueue(find_stream(stream), {{{to, size}}, [=] { std::fill_n(words, count, value); }});
+    return CUDA_SUCCESS;
+  });
 }
 
 CUresult cuMemsetD2D8Async(CUdeviceptr to, size_t pitch, unsigned char value, size_t width,

@@ -107,10 +107,18 @@ CUresult refusal(Needs needs) {
   return s.retained ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
-void log_call(const char* name, CUresult result) {
+void log_line(const char* format, ...) {
   static const char* const path = getenv("FAKECUDA_LOG");
   static const int log = path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600) : -1;
-  if (log >= 0) dprintf(log, "%s %d\n", public_name(name).c_str(), result);
+  if (log < 0) return;
+  va_list args;
+  va_start(args, format);
+  vdprintf(log, format, args);
+  va_end(args);
+}
+
+void log_call(const char* name, CUresult result) {
+  log_line("%s %d\n", public_name(name).c_str(), result);
 }
 
 void die(const char* format, ...) {

@@ -109,6 +109,7 @@ CUresult give(T* to, T value) {
 
 // A call as the log and messages name it: without the version that cuda.h adds.
 std::string public_name(const char* name);
+void log_line(const char* format, ...) __attribute__((format(printf, 1, 2)));
 uint64_t environment(const char* name, uint64_t otherwise);
 
 // streams.cpp
@@ -117,6 +118,7 @@ uint64_t enqueue(Stream* stream, Work work);
 CUresult wait_until(Lock& lock, const std::function<bool()>& condition);
 CUresult wait_for(Lock& lock, Stream* stream, uint64_t number);
 void refuse_if_pending(Range range);
+CUresult record(CUevent event, CUstream stream);
 void fault(CUresult code);
 bool faulted();
 

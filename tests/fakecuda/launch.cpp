@@ -14,13 +14,15 @@ namespace {
 struct Function {
   std::string name;
   int attributes[CU_FUNC_ATTRIBUTE_MAX];
+  std::vector<size_t> parameters;  // bytes of each, of PTX
 };
 struct Global {
   CUdeviceptr address;
   size_t size;
 };
 struct Module {
-  const char* image;
+  const char* image;  // null: it was PTX, which need not stay
+  std::string ptx;
   std::map<std::string, Function*> functions;
   std::map<std::string, Global> globals;
 };
@@ -30,7 +32,7 @@ auto& functions = *new Handles<Function>{"function", {}};
 constexpr int kMaxThreads = 1024, kOptInShared = 232448, kSmShared = 233472, kReserved = 1024;
 
 Function* new_function(const std::string& name) {
-  auto* f = new Function{name, {}};
+  auto* f = new Function{name, {}, {}};
   f->attributes[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK] = kMaxThreads;
   f->attributes[CU_FUNC_ATTRIBUTE_NUM_REGS] = 32;
   f->attributes[CU_FUNC_ATTRIBUTE_PTX_VERSION] = 90;
@@ -154,15 +156,53 @@ CUresult launch(const CUlaunchConfig& c, CUfunction function, void** each, void*
       (each && extra)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  for (unsigned i = 0; i < c.numAttrs; ++i) {
+    const CUlaunchAttribute& one = c.attrs[i];
+    log_line("%s: launch attribute %d = %u\n", f->name.c_str(), one.id, one.value.clusterDim.x);
+  }
   auto* kernel = kKernels;
   while (!strstr(f->name.c_str(), kernel->part_of_name)) ++kernel;
   enqueue(stream, kernel->work(Parameters(each, extra)));
+  for (unsigned i = 0; i < c.numAttrs; ++i) {
+    const CUlaunchAttribute& one = c.attrs[i];
+    bool marks = one.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT ||
+                 one.id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
+    if (marks) record(one.value.launchCompletionEvent.event, c.hStream);
+  }
   return CUDA_SUCCESS;
 }
 
-CUresult load(CUmodule* module, const void* image) {
-  if (memcmp(image, ELFMAG, SELFMAG)) return CUDA_ERROR_INVALID_IMAGE;
-  *module = modules.add<CUmodule>(new Module{static_cast<const char*>(image), {}, {}});
+// The parameters of an entry in PTX, `.param .u64 name, ...`; false: there is no such entry.
+bool find_entry(const std::string& ptx, const std::string& name, std::vector<size_t>* parameters) {
+  size_t at = ptx.find(".entry " + name + "(");
+  if (at == std::string::npos) return false;
+  std::string list = ptx.substr(at, ptx.find(')', at) - at);
+  for (at = 0; (at = list.find(".param .", at)) != std::string::npos; ++at) {
+    size_t digits = list.find_first_of("0123456789", at + 8);
+    parameters->push_back(strtoul(list.c_str() + digits, nullptr, 10) / 8);
+  }
+  return true;
+}
+
+// What a compiler would say of bad PTX.
+void complain(unsigned count, CUjit_option* options, void** values) {
+  for (unsigned i = 0; i < count; ++i) {
+    if (options[i] == CU_JIT_ERROR_LOG_BUFFER) {
+      strcpy(static_cast<char*>(values[i]), "ptxas fatal :\n no version");
+    }
+  }
+}
+
+CUresult load(CUmodule* module, const void* image, unsigned count = 0,
+              CUjit_option* options = nullptr, void** values = nullptr) {
+  auto* bytes = static_cast<const char*>(image);
+  if (memcmp(image, ELFMAG, SELFMAG) == 0) {
+    *module = modules.add<CUmodule>(new Module{bytes, "", {}, {}});
+    return CUDA_SUCCESS;
+  }
+  if (!isprint(bytes[0])) return CUDA_ERROR_INVALID_IMAGE;
+  if (!strstr(bytes, ".version")) return complain(count, options, values), CUDA_ERROR_INVALID_PTX;
+  *module = modules.add<CUmodule>(new Module{nullptr, bytes, {}, {}});
   return CUDA_SUCCESS;
 }
 
@@ -182,8 +222,10 @@ CUresult cuModuleLoadData(CUmodule* module, const void* image) {
   return call(__func__, kContext, [&](Lock&) { return load(module, image); });
 }
 
-CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, CUjit_option*, void**) {
-  return call(__func__, kContext, [&](Lock&) { return load(module, image); });
+CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned count,
+                            CUjit_option* options, void** values) {
+  return call(__func__, kContext,
+              [&](Lock&) { return load(module, image, count, options, values); });
 }
 
 CUresult cuModuleUnload(CUmodule module) {
@@ -197,8 +239,12 @@ CUresult cuModuleUnload(CUmodule module) {
 
 CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
   return call(__func__, kContext, [&](Lock&) {
-    Function*& f = modules.get(module)->functions[name];
+    Module* m = modules.get(module);
+    std::vector<size_t> parameters;
+    if (!m->image && !find_entry(m->ptx, name, &parameters)) return CUDA_ERROR_NOT_FOUND;
+    Function*& f = m->functions[name];
     if (!f) f = new_function(name);
+    f->parameters = parameters;
     *function = reinterpret_cast<CUfunction>(f);
     return CUDA_SUCCESS;
   });
@@ -209,7 +255,7 @@ CUresult cuModuleGetGlobal(CUdeviceptr* address, size_t* size, CUmodule module, 
     Module* m = modules.get(module);
     Global global;
     if (!m->globals.count(name)) {
-      if (!find_variable(m->image, name, &global)) return CUDA_ERROR_NOT_FOUND;
+      if (!m->image || !find_variable(m->image, name, &global)) return CUDA_ERROR_NOT_FOUND;
       m->globals[name] = global;
     }
     if (address) *address = m->globals[name].address;
@@ -227,6 +273,27 @@ CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfuncti
   });
 }
 
+CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t* offset, size_t* size) {
+  return call(__func__, kContext, [&](Lock&) {
+    const std::vector<size_t>& all = functions.get(function)->parameters;
+    if (index >= all.size()) return CUDA_ERROR_INVALID_VALUE;
+    *offset = 0;
+    for (size_t i = 0; i <= index; ++i) {
+      *offset = (*offset + all[i] - 1) / all[i] * all[i];
+      if (i < index) *offset += all[i];
+    }
+    *size = all[index];
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuFuncSetCacheConfig(CUfunction function, CUfunc_cache config) {
+  return call(__func__, kContext, [&](Lock&) {
+    log_line("%s: cache %d\n", functions.get(function)->name.c_str(), config);
+    return config > CU_FUNC_CACHE_PREFER_EQUAL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+  });
+}
+
 CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {
   return call(__func__, kContext, [&](Lock&) {
     Function* f = functions.get(function);
@@ -237,6 +304,7 @@ CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute,
     bool shared = attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
     if (shared && (value < 0 || value > kOptInShared)) return CUDA_ERROR_INVALID_VALUE;
     f->attributes[attribute] = value;
+    log_line("%s: attribute %d = %d\n", f->name.c_str(), attribute, value);
     return CUDA_SUCCESS;
   });
 }
@@ -248,6 +316,70 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, CUfun
     functions.get(function);
     if (threads <= 0) return CUDA_ERROR_INVALID_VALUE;
     *blocks = blocks_per_multiprocessor(threads, shared);
+    return CUDA_SUCCESS;
+  });
+}
+
+// As many clusters as the multiprocessors of an H200 hold, one block each.
+CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction function,
+                                      const CUlaunchConfig* config) {
+  return call(__func__, kContext, [&](Lock&) {
+    functions.get(function);
+    constexpr int kMultiprocessors = 132;
+    unsigned size = 1;
+    for (unsigned i = 0; i < config->numAttrs; ++i) {
+      const CUlaunchAttribute& one = config->attrs[i];
+      if (one.id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) size = one.value.clusterDim.x;
+    }
+    *clusters = static_cast<int>(kMultiprocessors / size);
+    return size ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CLUSTER_SIZE;
+  });
+}
+
+// A map has the address in front, then what else was said of it.
+CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank,
+                                void* address, const cuuint64_t* sizes, const cuuint64_t* strides,
+                                const cuuint32_t* box, const cuuint32_t* steps,
+                                CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+                                CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) {
+  return call(__func__, kContext, [&](Lock&) {
+    if (number(map) % 64 || number(address) % 16 || !box[0] || !steps[0]) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    *map = {};
+    cuuint64_t words[] = {number(address),
+                          static_cast<cuuint64_t>(type),
+                          rank,
+                          sizes[0],
+                          rank > 1 ? strides[0] : 0,
+                          box[0],
+                          static_cast<cuuint64_t>(interleave),
+                          static_cast<cuuint64_t>(swizzle),
+                          static_cast<cuuint64_t>(promotion),
+                          static_cast<cuuint64_t>(fill)};
+    memcpy(map, words, sizeof words);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult cuTensorMapEncodeIm2col(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank,
+                                 void* address, const cuuint64_t* sizes, const cuuint64_t*,
+                                 const int* lower, const int* upper, cuuint32_t channels,
+                                 cuuint32_t pixels, const cuuint32_t*, CUtensorMapInterleave,
+                                 CUtensorMapSwizzle, CUtensorMapL2promotion,
+                                 CUtensorMapFloatOOBfill) {
+  return call(__func__, kContext, [&](Lock&) {
+    if (number(map) % 64 || number(address) % 16) return CUDA_ERROR_INVALID_VALUE;
+    *map = {};
+    cuuint64_t words[] = {number(address),
+                          static_cast<cuuint64_t>(type),
+                          rank,
+                          sizes[0],
+                          static_cast<cuuint64_t>(lower[0]),
+                          static_cast<cuuint64_t>(upper[0]),
+                          channels,
+                          pixels};
+    memcpy(map, words, sizeof words);
     return CUDA_SUCCESS;
   });
 }

@@ -67,18 +67,6 @@ CUresult create(CUstream* stream, unsigned flags, int priority) {
   return CUDA_SUCCESS;
 }
 
-CUresult record(CUevent event, CUstream stream) {
-  Stream* s = find_stream(stream);
-  auto mark = std::make_shared<Mark>();
-  events.get(event)->last = mark;
-  enqueue(s, {{}, [mark] {
-                Lock lock(state().mutex);
-                mark->done = true;
-                mark->time = Clock::now();
-              }});
-  return CUDA_SUCCESS;
-}
-
 CUresult elapsed(float* milliseconds, const Event* start, const Event* end) {
   if (!start->timed || !end->timed || !start->last || !end->last) return CUDA_ERROR_INVALID_HANDLE;
   if (!start->last->done || !end->last->done) return CUDA_ERROR_NOT_READY;
@@ -106,6 +94,18 @@ uint32_t* word_at(CUdeviceptr address, Access access) {
 }
 
 }  // namespace
+
+CUresult record(CUevent event, CUstream stream) {
+  Stream* s = find_stream(stream);
+  auto mark = std::make_shared<Mark>();
+  events.get(event)->last = mark;
+  enqueue(s, {{}, [mark] {
+                Lock lock(state().mutex);
+                mark->done = true;
+                mark->time = Clock::now();
+              }});
+  return CUDA_SUCCESS;
+}
 
 Stream* find_stream(CUstream handle) {
   if (!handle || handle == CU_STREAM_LEGACY) return legacy_stream();

@@ -325,7 +325,7 @@ print(*(do(occupancy(function, *size, 0)) for size in ((1024, 0), (32, 0), (32, 
 other = do(cu.cuModuleLoadData({image!r}))
 counter, size = do(cu.cuModuleGetGlobal(other, b"counter"))
 print(size, *words(counter, 3), cu.cuModuleGetGlobal(other, b"absent")[0] + 0)
-print(cu.cuModuleLoadData(b"no image")[0] + 0)
+print(cu.cuModuleLoadData(b"\\1no image")[0] + 0)
 """
     assert output(driver, code) == ["1 1", "0 50000", "2 32 2", "12 0 0 0 500", "200"]
 

@@ -63,6 +63,7 @@ class Walk(RuleBasedStateMachine):
         self.recorded: dict[int, int] = {}
         self.blas: dict[int, tuple[int, int, int]] = {}
         self.cudnn: set[int] = set()
+        self.modules: dict[int, int] = {}  # bytes that are kept, by number
         self.memory: dict[int, int] = {}
         self.pinned: dict[int, int] = {}
 
@@ -244,6 +245,24 @@ class Walk(RuleBasedStateMachine):
         edges.append(PLACE.host_bytes)
         return max(end - start for start, end in zip(edges[::2], edges[1::2], strict=True))
 
+    # Modules in memory
+
+    @rule(number=NUMBERS, size=st.sampled_from([1, 5 << 20, 9 << 20]))
+    def keep_module(self, number: int, size: int) -> None:
+        """More than 16 MiB in all are not kept; a number that is taken stays taken."""
+        if number in self.modules:
+            return
+        kept = sum(self.modules.values()) + size <= 16 * MIB
+        self.session.keep_module(number, bytes(size))
+        self.kept.apply(self.session.journal.take())
+        self.modules[number] = size if kept else 0
+
+    @rule(number=NUMBERS)
+    def forget_module(self, number: int) -> None:
+        self.session.forget_module(number)
+        self.kept.apply(self.session.journal.take())
+        self.modules.pop(number, None)
+
     # The journal
 
     @rule()
@@ -271,6 +290,7 @@ class Walk(RuleBasedStateMachine):
         handles = {number: BlasHandle(*values) for number, values in self.blas.items()}
         assert session.blas == handles
         assert session.cudnn == self.cudnn
+        assert session.kept_modules == self.modules
         assert session.arena.used == sum(self.memory.values())
         for pointer, size in self.memory.items():
             assert session.arena.size_of(pointer) == size

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "../../common/cudnn_elements.h"
-#include "../symbols.h"
+#include "dnn_parts.h"
 #include "spare.h"
 
 namespace mnemosyne::cuda {
@@ -12,7 +12,6 @@ namespace {
 constexpr int kMostDepth = 16;  // of descriptors inside descriptors
 constexpr int kMostConfigs = 256;
 constexpr int kNormOnly = 0;  // CUDNN_BATCHNORM_OPS_BN
-constexpr int kDouble = 1;    // CUDNN_DATA_DOUBLE
 
 // cudnnBackendDescriptorType_t
 constexpr int kEngine = 2, kEngineConfig = 3, kKnobChoice = 7, kVariantPack = 16;
@@ -146,24 +145,6 @@ std::string pack_config(void* config) {
   return attributes.descriptor(kEngineConfig);
 }
 
-// alpha or beta of batch norm: doubles for tensors of doubles, else floats.
-class Factor {
- public:
-  Factor(double value, const List& tensor) : wide_(value), narrow_(static_cast<float>(value)) {
-    Unpacker u = tensor.values();
-    u.array();
-    is_wide_ = u.integer() == kDouble;
-  }
-  const void* pointer() const { return is_wide_ ? static_cast<const void*>(&wide_) : &narrow_; }
-
- private:
-  double wide_;
-  float narrow_;
-  bool is_wide_;
-};
-
-void* at(uint64_t address) { return reinterpret_cast<void*>(address); }
-
 }  // namespace
 
 void load_dnn(const char* path) {
@@ -193,8 +174,13 @@ void load_dnn(const char* path) {
   MNEMOSYNE_NEED(cudnnBatchNormalizationBackwardEx);
 #undef MNEMOSYNE_NEED
   load_rnn(library);
+  load_ctc(library);
+  load_transformer(library);
+  load_convolutions(library);
   loaded = std::move(l);
 }
+
+const DnnLibrary& dnn_library() { return *loaded; }
 
 std::string dnn_error() {
   char text[300] = {};
@@ -210,8 +196,8 @@ DnnSession::Descriptors::~Descriptors() {
 
 void DnnSession::clear() {
   plans_.clear();
-  for (auto& [content, descriptor] : tensors_) loaded->cudnnDestroyTensorDescriptor(descriptor);
-  tensors_.clear();
+  for (auto& [content, one] : kept_) one.destroy(one.descriptor);
+  kept_.clear();
   for (auto& [number, handle] : handles_) spare().give(handle);
   handles_.clear();
 }
@@ -375,32 +361,34 @@ int DnnSession::run(const calls::cudnn_execute& c, void* stream) {
   return status ? status : loaded->cudnnBackendExecute(handle, plan->second->plan, pack.descriptor);
 }
 
+void* DnnSession::kept(const Making& making, const List& content, int* status) {
+  if (*status) return nullptr;
+  std::string key = making.kind + std::string(content.data, content.size);
+  auto found = kept_.find(key);
+  if (found != kept_.end()) return found->second.descriptor;
+  void* descriptor = nullptr;
+  Unpacker u = content.values();
+  if (u.array() == 0) *status = kDnnBadParam;  // the program gave none
+  if (!*status) *status = making.create(&descriptor);
+  if (!*status) *status = making.set(descriptor, u);
+  if (*status && descriptor) making.destroy(descriptor);
+  if (*status) return nullptr;
+  kept_[key] = {descriptor, making.destroy};
+  return descriptor;
+}
+
 // The descriptor of [type, sizes, strides].
 void* DnnSession::tensor(const List& content, int* status) {
-  if (*status) return nullptr;
-  std::string key(content.data, content.size);
-  auto found = tensors_.find(key);
-  if (found != tensors_.end()) return found->second;
-  constexpr uint32_t kMostDimensions = 8;
-  int values[2][kMostDimensions] = {};
-  Unpacker u = content.values();
-  u.array();
-  int type = static_cast<int>(u.integer());
-  uint32_t count = 0;
-  for (auto& row : values) {
-    count = u.array();
-    if (count > kMostDimensions) *status = kDnnBadParam;
-    for (uint32_t i = 0; i < count && !*status; ++i) row[i] = static_cast<int>(u.integer());
-  }
-  if (!u.ok()) *status = kDnnBadParam;
-  void* descriptor = nullptr;
-  if (!*status) *status = loaded->cudnnCreateTensorDescriptor(&descriptor);
-  if (!*status) {
-    *status = loaded->cudnnSetTensorNdDescriptor(descriptor, type, count, values[0], values[1]);
-  }
-  if (*status && descriptor) loaded->cudnnDestroyTensorDescriptor(descriptor);
-  if (*status) return nullptr;
-  return tensors_[key] = descriptor;
+  auto set = [](void* descriptor, Unpacker& u) -> int {
+    int type = static_cast<int>(u.integer());
+    Numbers sizes, strides;
+    if (!sizes.read(&u) || !strides.read(&u) || sizes.count != strides.count) return kDnnBadParam;
+    return loaded->cudnnSetTensorNdDescriptor(descriptor, type, sizes.count, sizes.values,
+                                              strides.values);
+  };
+  return kept(
+      {"tensor", loaded->cudnnCreateTensorDescriptor, loaded->cudnnDestroyTensorDescriptor, set},
+      content, status);
 }
 
 int DnnSession::run(const calls::cudnn_batch_norm_training& c, void* stream) {

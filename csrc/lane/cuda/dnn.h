@@ -2,6 +2,7 @@
 // client describes by content (see mnemosyne/api/cudnn.py) becomes real descriptors here.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -16,6 +17,7 @@ namespace mnemosyne::cuda {
 constexpr int kDnnSuccess = 0;
 constexpr int kDnnNotInitialized = 1001;
 constexpr int kDnnBadParam = 2000;
+constexpr int kDnnNotSupported = 3000;
 
 struct DnnLibrary {
   void (*cudnnGetLastErrorString)(char*, size_t);
@@ -82,7 +84,21 @@ class DnnSession {
   int run(const calls::cudnn_batch_norm_training& c, void* stream);
   int run(const calls::cudnn_batch_norm_inference& c, void* stream);
   int run(const calls::cudnn_batch_norm_backward& c, void* stream);
+  int run(const calls::cudnn_ctc& c, void* stream);
+  int run(const calls::cudnn_ctc_host& c, void* stream);
+  int run(const calls::cudnn_grid& c, void* stream);
+  int run(const calls::cudnn_grid_backward& c, void* stream);
+  int run(const calls::cudnn_sampler& c, void* stream);
+  int run(const calls::cudnn_sampler_backward& c, void* stream);
+  int run(const calls::cudnn_convolution& c, void* stream);
+  int run(const calls::cudnn_convolution_fused& c, void* stream);
+  int run(const calls::cudnn_pooling& c, void* stream);
   int room(const calls::cudnn_batch_norm_room& c, void* stream, uint64_t* bytes);
+  int room(const calls::cudnn_ctc_room& c, void* stream, uint64_t* bytes);
+  int room(const calls::cudnn_ctc_host_room& c, void* stream, uint64_t* bytes);
+  int room(const calls::cudnn_convolution_room& c, void* stream, uint64_t* bytes);
+  // Packs the results as the reply lists them.
+  int algorithms(const calls::cudnn_convolution_algorithms& c, void* stream, Packer* results);
 
   // Recurrent layers (rnn.cpp). `params`: as the reply lists them.
   int dropout_states(uint64_t handle, void* stream, uint64_t* bytes);
@@ -114,11 +130,30 @@ class DnnSession {
   void* use(uint64_t handle, void* stream, int* status);
   static void* build(Unpacker* from, void* handle, Descriptors* made, int* status);
   static void set(void* descriptor, Unpacker* from, void* handle, Descriptors* made, int* status);
+  // How descriptors of a kind are made, of the fields of their content.
+  struct Making {
+    const char* kind;
+    int (*create)(void**);
+    int (*destroy)(void*);
+    std::function<int(void*, Unpacker&)> set;
+  };
+  // A descriptor that is made once for each content. Null: see status.
+  void* kept(const Making& making, const List& content, int* status);
   void* tensor(const List& content, int* status);
+  void* filter(const List& content, int* status);
+  void* loss(const List& content, int* status);
+  void* transformer(const List& content, int* status);
+  void* convolution(const List& content, int* status);
+  void* activation(const List& content, double coefficient, int* status);
+  void* pooling(const List& content, int* status);
 
+  struct Kept {
+    void* descriptor;
+    int (*destroy)(void*);
+  };
   std::unordered_map<uint64_t, void*> handles_;
   std::unordered_map<uint64_t, std::unique_ptr<Plan>> plans_;
-  std::unordered_map<std::string, void*> tensors_;
+  std::unordered_map<std::string, Kept> kept_;  // by kind and content
 };
 
 }  // namespace mnemosyne::cuda

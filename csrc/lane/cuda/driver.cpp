@@ -38,6 +38,7 @@ Driver load() {
   MNEMOSYNE_NEED(cuMemcpyDtoHAsync_v2);
   MNEMOSYNE_NEED(cuMemcpyHtoDAsync_v2);
   MNEMOSYNE_NEED(cuMemsetD2D8Async);
+  MNEMOSYNE_NEED(cuMemsetD32Async);
   MNEMOSYNE_NEED(cuMemsetD8Async);
   MNEMOSYNE_NEED(cuStreamBeginCapture_v2);
   MNEMOSYNE_NEED(cuStreamCreateWithPriority);
@@ -48,6 +49,9 @@ Driver load() {
   MNEMOSYNE_NEED(cuStreamWaitEvent);
   MNEMOSYNE_NEED(cuStreamWriteValue32_v2);
 #undef MNEMOSYNE_NEED
+  find(library, "cuOccupancyMaxActiveClusters", &d.cuOccupancyMaxActiveClusters);
+  find(library, "cuTensorMapEncodeTiled", &d.cuTensorMapEncodeTiled);
+  find(library, "cuTensorMapEncodeIm2col", &d.cuTensorMapEncodeIm2col);
   return d;
 }
 

@@ -74,7 +74,16 @@ struct Driver {
   int (*cuMemcpyDtoHAsync_v2)(void*, DevicePointer, size_t, Stream);
   int (*cuMemcpyHtoDAsync_v2)(DevicePointer, const void*, size_t, Stream);
   int (*cuMemsetD2D8Async)(DevicePointer, size_t, unsigned char, size_t, size_t, Stream);
+  int (*cuMemsetD32Async)(DevicePointer, unsigned, size_t, Stream);
   int (*cuMemsetD8Async)(DevicePointer, unsigned char, size_t, Stream);
+  // Null: an older driver has none.
+  int (*cuOccupancyMaxActiveClusters)(int*, Function, const LaunchConfig*);
+  int (*cuTensorMapEncodeTiled)(void*, int, uint32_t, DevicePointer, const uint64_t*,
+                                const uint64_t*, const uint32_t*, const uint32_t*, int, int, int,
+                                int);
+  int (*cuTensorMapEncodeIm2col)(void*, int, uint32_t, DevicePointer, const uint64_t*,
+                                 const uint64_t*, const int*, const int*, uint32_t, uint32_t,
+                                 const uint32_t*, int, int, int, int);
   int (*cuStreamBeginCapture_v2)(Stream, int);
   int (*cuStreamCreateWithPriority)(Stream*, unsigned, int);
   int (*cuStreamDestroy_v2)(Stream);

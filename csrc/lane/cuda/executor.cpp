@@ -67,6 +67,10 @@ void CudaExecutor::add_function(uint64_t number, uint64_t handle, uint32_t argum
   functions_[number] = {reinterpret_cast<Function>(handle), argument_bytes};
 }
 
+void CudaExecutor::remove_function(uint64_t number) {
+  if (number < functions_.size()) functions_[number] = {};
+}
+
 void CudaExecutor::add_blas(uint64_t number) {
   blas_.add(number);
   configure_blas(number, 0, 0, 0, 0, 0, 0);
@@ -164,10 +168,15 @@ Event CudaExecutor::event(uint64_t number, const char* name, Answer* a) {
   return nullptr;
 }
 
-const CudaExecutor::KnownFunction& CudaExecutor::function(uint64_t number, const Bytes& args) {
+const CudaExecutor::KnownFunction& CudaExecutor::function(uint64_t number) {
   if (number >= functions_.size() || !functions_[number].handle) {
     throw std::invalid_argument("launch: this client has no function " + std::to_string(number));
   }
+  return functions_[number];
+}
+
+const CudaExecutor::KnownFunction& CudaExecutor::function(uint64_t number, const Bytes& args) {
+  function(number);
   if (args.size != functions_[number].argument_bytes) {
     throw std::invalid_argument("launch: " + std::to_string(args.size) +
                                 " bytes of arguments, not " +

@@ -34,6 +34,7 @@ class CudaExecutor : public Executor, public Watched {
   uint64_t remove_event(uint64_t number);
   uint64_t event_handle(uint64_t number) const;  // 0: there is none
   void add_function(uint64_t number, uint64_t handle, uint32_t argument_bytes);
+  void remove_function(uint64_t number);
   void add_blas(uint64_t number);
   bool remove_blas(uint64_t number) { return blas_.remove(number); }
   bool configure_blas(uint64_t number, uint64_t stream, int math_mode, int pointer_mode,
@@ -67,6 +68,9 @@ class CudaExecutor : public Executor, public Watched {
 
   void execute(const calls::launch& c, Answer* a);
   void execute(const calls::launch_ex& c, Answer* a);
+  void execute(const calls::max_clusters& c, Answer* a);
+  void execute(const calls::tensor_map& c, Answer* a);
+  void execute(const calls::tensor_map_im2col& c, Answer* a);
   void execute(const calls::copy_inline& c, Answer* a);
   void execute(const calls::copy_fetch& c, Answer* a);
   void execute(const calls::copy_from_host& c, Answer* a);
@@ -74,6 +78,7 @@ class CudaExecutor : public Executor, public Watched {
   void execute(const calls::copy_device& c, Answer* a);
   void execute(const calls::copy_device_2d& c, Answer* a);
   void execute(const calls::cudaMemsetAsync& c, Answer* a);
+  void execute(const calls::memset_words& c, Answer* a);
   void execute(const calls::cudaMemset2DAsync& c, Answer* a);
   void execute(const calls::event_record& c, Answer* a);
   void execute(const calls::event_query& c, Answer* a);
@@ -94,12 +99,25 @@ class CudaExecutor : public Executor, public Watched {
   void execute(const calls::cudnn_batch_norm_training& c, Answer* a) { run_dnn(c, a); }
   void execute(const calls::cudnn_batch_norm_inference& c, Answer* a) { run_dnn(c, a); }
   void execute(const calls::cudnn_batch_norm_backward& c, Answer* a) { run_dnn(c, a); }
-  void execute(const calls::cudnn_batch_norm_room& c, Answer* a);
   void execute(const calls::cudnn_dropout_init& c, Answer* a);
   void execute(const calls::cudnn_rnn_temp_space& c, Answer* a);
   void execute(const calls::cudnn_rnn_forward& c, Answer* a) { run_rnn(c, a); }
   void execute(const calls::cudnn_rnn_backward_data& c, Answer* a) { run_rnn(c, a); }
   void execute(const calls::cudnn_rnn_backward_weights& c, Answer* a) { run_rnn(c, a); }
+  void execute(const calls::cudnn_ctc& c, Answer* a) { run_dnn(c, a); }
+  void execute(const calls::cudnn_ctc_host& c, Answer* a) { run_dnn(c, a); }
+  void execute(const calls::cudnn_grid& c, Answer* a) { run_dnn(c, a); }
+  void execute(const calls::cudnn_grid_backward& c, Answer* a) { run_dnn(c, a); }
+  void execute(const calls::cudnn_sampler& c, Answer* a) { run_dnn(c, a); }
+  void execute(const calls::cudnn_sampler_backward& c, Answer* a) { run_dnn(c, a); }
+  void execute(const calls::cudnn_convolution& c, Answer* a) { run_dnn(c, a); }
+  void execute(const calls::cudnn_convolution_fused& c, Answer* a) { run_dnn(c, a); }
+  void execute(const calls::cudnn_pooling& c, Answer* a) { run_dnn(c, a); }
+  void execute(const calls::cudnn_batch_norm_room& c, Answer* a) { ask_dnn(c, a); }
+  void execute(const calls::cudnn_ctc_room& c, Answer* a) { ask_dnn(c, a); }
+  void execute(const calls::cudnn_ctc_host_room& c, Answer* a) { ask_dnn(c, a); }
+  void execute(const calls::cudnn_convolution_room& c, Answer* a) { ask_dnn(c, a); }
+  void execute(const calls::cudnn_convolution_algorithms& c, Answer* a);
   template <typename Call>
   void execute(const Call& c, Answer* a);  // routines of cuBLAS
   template <typename Call>
@@ -111,6 +129,8 @@ class CudaExecutor : public Executor, public Watched {
   template <typename Call>
   void run_rnn(const Call& c, Answer* a);
   void check_space(uint64_t address, uint64_t size, const char* name, Answer* a) const;
+  template <typename Call>
+  void ask_dnn(const Call& c, Answer* a);
 
   // Puts `operation(stream handle)`, which returns a CUresult, into one of the session's streams.
   template <typename Operation>
@@ -124,7 +144,11 @@ class CudaExecutor : public Executor, public Watched {
   void* blas(uint64_t number, const char* name, Answer* a);
   SessionStream* stream(uint64_t number, const char* name, Answer* a);
   Event event(uint64_t number, const char* name, Answer* a);
+  const KnownFunction& function(uint64_t number);
   const KnownFunction& function(uint64_t number, const Bytes& args);
+  void read_attributes(const List& from, const char* name, Answer* a,
+                       std::vector<LaunchAttribute>* to);
+  void answer_map(int code, const void* map, const char* name, Answer* a);
   bool is_device(uint64_t address, uint64_t size) const;
   void check_device(uint64_t address, uint64_t size, const char* name, Answer* a) const;
   void check_rows(uint64_t address, uint64_t pitch, uint64_t width, uint64_t height,

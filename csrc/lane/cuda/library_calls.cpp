@@ -134,7 +134,9 @@ void CudaExecutor::run_dnn(const Call& c, Answer* a) {
   put_library(c.stream, c.kName, a, [&](Stream s) { return dnn_.run(c, s); });
 }
 
-void CudaExecutor::execute(const calls::cudnn_batch_norm_room& c, Answer* a) {
+// How many bytes a call will need.
+template <typename Call>
+void CudaExecutor::ask_dnn(const Call& c, Answer* a) {
   uint64_t bytes = 0;
   Stream s = stream_handle(c.stream);
   if (int status = s ? dnn_.room(c, s, &bytes) : kDnnBadParam) {
@@ -173,6 +175,14 @@ void CudaExecutor::run_rnn(const Call& c, Answer* a) {
   check_space(c.workSpace, c.workBytes, c.kName, a);
   check_space(c.reserveSpace, c.reserveBytes, c.kName, a);
   if (!a->status) run_dnn(c, a);
+}
+
+void CudaExecutor::execute(const calls::cudnn_convolution_algorithms& c, Answer* a) {
+  Stream s = stream_handle(c.stream);
+  if (int status = s ? dnn_.algorithms(c, s, &a->outputs) : kDnnBadParam) {
+    return a->fail(status, kUnknown, std::string(c.kName) + ": status " + std::to_string(status));
+  }
+  a->output_count = 1;
 }
 
 void CudaExecutor::run(Number number, Unpacker& fields, Answer* answer) {

@@ -1,70 +1,7 @@
-// What goes into streams: launches, copies, events and waits.
+// What goes into streams besides launches: copies, events and waits.
 #include "executor.h"
 
 namespace mnemosyne::cuda {
-namespace {
-
-// cuda.h: what `extra` of cuLaunchKernel holds.
-void* const kParamBuffer = reinterpret_cast<void*>(1);
-void* const kParamSize = reinterpret_cast<void*>(2);
-void* const kParamEnd = nullptr;
-
-// CUlaunchAttributeID of what may pass: attributes without handles or pointers in them.
-bool may_pass(int attribute) {
-  constexpr int kCooperative = 2, kSynchronizationPolicy = 3, kClusterDimension = 4,
-                kClusterPolicy = 5, kProgrammaticSerialization = 6, kPriority = 8,
-                kMemSyncDomain = 10, kPreferredCluster = 11, kPreferredCarveout = 14;
-  for (int known : {kCooperative, kSynchronizationPolicy, kClusterDimension, kClusterPolicy,
-                    kProgrammaticSerialization, kPriority, kMemSyncDomain, kPreferredCluster,
-                    kPreferredCarveout}) {
-    if (attribute == known) return true;
-  }
-  return false;
-}
-
-}  // namespace
-
-void CudaExecutor::execute(const calls::launch& c, Answer* a) {
-  const KnownFunction& f = function(c.function, c.args);
-  size_t size = c.args.size;
-  void* extra[] = {kParamBuffer, const_cast<char*>(c.args.data), kParamSize, &size, kParamEnd};
-  put(c.stream, c.kName, a, [&](Stream s) {
-    return driver().cuLaunchKernel(f.handle, c.gridX, c.gridY, c.gridZ, c.blockX, c.blockY,
-                                   c.blockZ, c.sharedMem, s, nullptr, extra);
-  });
-}
-
-void CudaExecutor::execute(const calls::launch_ex& c, Answer* a) {
-  const KnownFunction& f = function(c.function, c.args);
-  size_t size = c.args.size;
-  void* extra[] = {kParamBuffer, const_cast<char*>(c.args.data), kParamSize, &size, kParamEnd};
-  std::vector<LaunchAttribute> attributes;
-  Unpacker u = c.attributes.values();
-  for (uint32_t n = u.array(); n; --n) {
-    uint32_t fields = u.array();
-    LaunchAttribute attribute{};
-    attribute.id = static_cast<int>(u.integer());
-    size_t length;
-    const char* value = u.bytes(&length);
-    if (fields != 2 || !u.ok() || length != sizeof attribute.value) {
-      throw std::invalid_argument("launch_ex: its attributes are not [id, 64 bytes]");
-    }
-    memcpy(attribute.value, value, length);
-    if (attribute.id == 0) continue;  // CU_LAUNCH_ATTRIBUTE_IGNORE
-    if (!may_pass(attribute.id)) {
-      std::string text = "launch attribute " + std::to_string(attribute.id) + " is not supported";
-      return a->fail(kNotSupported, kNotSupported, text);
-    }
-    attributes.push_back(attribute);
-  }
-  put(c.stream, c.kName, a, [&](Stream s) {
-    LaunchConfig config{c.gridX,  c.gridY,     c.gridZ, c.blockX,          c.blockY,
-                        c.blockZ, c.sharedMem, s,       attributes.data(), 0};
-    config.attribute_count = static_cast<unsigned>(attributes.size());
-    return driver().cuLaunchKernelEx(&config, f.handle, nullptr, extra);
-  });
-}
-
 // The driver copies from memory that is not registered before it returns.
 void CudaExecutor::execute(const calls::copy_inline& c, Answer* a) {
   check_device(c.dst, c.data.size, c.kName, a);
@@ -124,6 +61,14 @@ void CudaExecutor::execute(const calls::cudaMemsetAsync& c, Answer* a) {
   auto value = static_cast<unsigned char>(c.value);
   put(c.stream, c.kName, a,
       [&](Stream s) { return driver().cuMemsetD8Async(c.devPtr, value, c.count, s); });
+}
+
+void CudaExecutor::execute(const calls::memset_words& c, Answer* a) {
+  uint64_t most = place_.device_bytes / sizeof(uint32_t);
+  check_device(c.devPtr, c.count > most ? place_.device_bytes + 1 : c.count * sizeof(uint32_t),
+               c.kName, a);
+  put(c.stream, c.kName, a,
+      [&](Stream s) { return driver().cuMemsetD32Async(c.devPtr, c.value, c.count, s); });
 }
 
 void CudaExecutor::execute(const calls::cudaMemset2DAsync& c, Answer* a) {

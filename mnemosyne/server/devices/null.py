@@ -18,7 +18,11 @@ from mnemosyne.server.errors import INVALID_VALUE, CallError
 from mnemosyne.server.session import HANDLERS, Handlers, Outputs, Session
 
 _REAL = {
-    **{name: launches.HANDLERS[name] for name in ("kernel", "function_attribute", "occupancy")},
+    **{
+        name: launches.HANDLERS[name]
+        for name in launches.HANDLERS
+        if name not in ("launch", "launch_ex")
+    },
     **{
         name: cudnn.HANDLERS[name]
         for name in (

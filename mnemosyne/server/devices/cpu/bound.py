@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from threading import Lock
 
-from mnemosyne.cubin import Kernel
+from mnemosyne.cubin import Kernel, Module
 from mnemosyne.server.devices.cpu.kernels import Binder, Run, UnsupportedKernel
-from mnemosyne.server.errors import NOT_SUPPORTED, CallError
+from mnemosyne.server.errors import INVALID_DEVICE_FUNCTION, NOT_SUPPORTED, CallError
 from mnemosyne.server.modules import ModuleName, Modules, Upload
 
 
@@ -35,3 +35,20 @@ class BoundKernels:
             raise CallError(NOT_SUPPORTED, str(error)) from None
         with self._lock:
             return self._bound.setdefault((name, kernel), bound)
+
+    def in_memory(self, data: bytes) -> Module | None:
+        """The module of a client's bytes; None for PTX. Raises CallError."""
+        return self._modules.in_memory(data)
+
+    def of_module(self, module: Module | None, kernel: str) -> tuple[Kernel, Run]:
+        """A kernel of a client's bytes, and what runs it. Raises CallError."""
+        found = module.kernels.get(kernel) if module is not None else None
+        if module is not None and found is None:
+            raise CallError(INVALID_DEVICE_FUNCTION, f"the module has no kernel {kernel}")
+        try:
+            if found is not None:
+                return found, self._bind(found)
+        except UnsupportedKernel:
+            pass
+        text = f"the CPU device cannot run kernels that are compiled at run time, such as {kernel}"
+        raise CallError(NOT_SUPPORTED, text)

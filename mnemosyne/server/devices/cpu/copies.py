@@ -66,6 +66,13 @@ def _memset(s: CpuSession, pointer: int, value: int, count: int, stream: int) ->
     return None
 
 
+def _memset_words(s: CpuSession, pointer: int, value: int, count: int, stream: int) -> Outputs:
+    s.check_stream(stream)
+    words = s.memory.view(pointer, torch.int32, (_not_negative(count),), (1,))
+    words.fill_(value - (1 << 32) if value >> 31 else value)
+    return None
+
+
 def _memset_2d(
     s: CpuSession, pointer: int, pitch: int, value: int, width: int, height: int, stream: int
 ) -> Outputs:
@@ -96,4 +103,5 @@ HANDLERS: Handlers = {
     "copy_device_2d": _copy_device_2d,
     "cudaMemsetAsync": _memset,
     "cudaMemset2DAsync": _memset_2d,
+    "memset_words": _memset_words,
 }

@@ -17,7 +17,7 @@ from mnemosyne.server.errors import (
     LAUNCH_OUT_OF_RESOURCES,
     CallError,
 )
-from mnemosyne.server.functions import MAX_DYNAMIC_SHARED, FunctionInfo
+from mnemosyne.server.functions import MAX_DYNAMIC_SHARED, FunctionInfo, check_setting
 
 
 @dataclass(slots=True)
@@ -29,14 +29,16 @@ class Function:
     run: Run
     arg_bytes: int
     info: FunctionInfo
+    module: int = 0  # the client's number, of one that it had in memory
 
     @classmethod
-    def of(cls, number: int, kernel: Kernel, run: Run) -> Function:
+    def of(cls, number: int, kernel: Kernel, run: Run, module: int = 0) -> Function:
         length = max((offset + size for offset, size in kernel.params), default=0)
-        return cls(number, kernel, run, length, _info(kernel))
+        return cls(number, kernel, run, length, _info(kernel), module)
 
     def set_attribute(self, attribute: int, value: int) -> None:
         """Only the limit of dynamic shared memory means anything here; the rest are hints."""
+        check_setting(attribute, value)
         if attribute != MAX_DYNAMIC_SHARED:
             return
         most = LIMITS.opt_in_shared - self.info.sharedSizeBytes

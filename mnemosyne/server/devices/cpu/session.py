@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from mnemosyne.cubin import Module
 from mnemosyne.server.devices.cpu.bound import BoundKernels
 from mnemosyne.server.devices.cpu.functions import Function
 from mnemosyne.server.devices.cpu.memory import CpuMemory
@@ -21,4 +22,7 @@ class CpuSession(Session):
     kernels: BoundKernels
     memory: CpuMemory = field(default_factory=CpuMemory)
     functions: dict[int, Function] = field(default_factory=dict)
+    settings: dict[int, dict[int, int]] = field(default_factory=dict)  # of functions, by attribute
+    modules: dict[int, Module | None] = field(default_factory=dict)  # in memory; None: PTX
+    last_function: int = 0
     plans: dict[int, Graph] = field(default_factory=dict)  # of cuDNN, by the client's number

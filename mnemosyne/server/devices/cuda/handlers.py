@@ -13,40 +13,23 @@ from mnemosyne import _native
 from mnemosyne.api import SPEC
 from mnemosyne.api.messages import MODULE_UNKNOWN
 from mnemosyne.server import graphs, ipc
-from mnemosyne.server.devices.cuda import memory
+from mnemosyne.server.devices.cuda import functions, memory
 from mnemosyne.server.devices.cuda.driver import check, check_code
-from mnemosyne.server.devices.cuda.kernels import Function
-from mnemosyne.server.devices.cuda.session import CudaSession
+from mnemosyne.server.devices.cuda.session import CudaSession, when_idle
 from mnemosyne.server.errors import (
-    INVALID_DEVICE_FUNCTION,
     INVALID_RESOURCE_HANDLE,
     INVALID_VALUE,
     OUT_OF_MEMORY,
     CallError,
     LibraryError,
 )
-from mnemosyne.server.functions import MAX_DYNAMIC_SHARED
 from mnemosyne.server.journal import Entries, of_kind
-from mnemosyne.server.modules import ModuleName
 from mnemosyne.server.session import HANDLERS as COMMON
 from mnemosyne.server.session import Deferred, Handler, Handlers, Outputs
 
 _NON_BLOCKING = driver.CUstream_flags.CU_STREAM_NON_BLOCKING.value
 _SETTINGS = 6  # of a cuBLAS handle, once it has been configured
 _EVENT_FLAGS = 3  # blocking synchronisation, no timing
-
-
-def when_idle(s: CudaSession, action: Callable[[], object]) -> Outputs:
-    """Runs ``action`` when the GPU has done the session's work, as freeing does natively."""
-    if s.executor.idle():
-        action()
-        return None
-
-    def finish(code: int) -> None:
-        check_code(code)
-        action()
-
-    return Deferred(s.executor.synchronize, finish)
 
 
 def add_stream(s: CudaSession, number: int, flags: int, priority: int) -> None:
@@ -168,43 +151,6 @@ def _host_free(s: CudaSession, offset: int) -> Outputs:
         COMMON["host_free"](s, offset)
 
     return Deferred(unpin, finish)
-
-
-def _kernel(s: CudaSession, module: list[Any], name: str) -> Outputs:
-    source = ModuleName.of(module)
-
-    def finish(function: Function) -> tuple[Any, ...]:
-        number = len(s.functions) + 1
-        _add_function(s, number, function)
-        s.journal.put("function", number, [*module, name])
-        return number, [list(param) for param in function.params], function.info.as_list()
-
-    return Deferred(lambda: s.kernels.resolve(s.number, source, name, s.uploads), finish)
-
-
-def _add_function(s: CudaSession, number: int, function: Function) -> None:
-    s.functions[number] = function
-    s.executor.add_function(number, int(function.handle), function.argument_bytes)
-
-
-def _function(s: CudaSession, number: int) -> Function:
-    found = s.functions.get(number)
-    if found is None:
-        raise CallError(INVALID_DEVICE_FUNCTION, f"this client has no function {number}")
-    return found
-
-
-def _set_attribute(s: CudaSession, number: int, attribute: int, value: int) -> Outputs:
-    s.kernels.set_attribute(_function(s, number), attribute, value)
-    if attribute == MAX_DYNAMIC_SHARED:
-        s.journal.put("limit", number, value)
-    return None
-
-
-def _occupancy(s: CudaSession, number: int, threads: int, shared: int, flags: int) -> Outputs:
-    handle = _function(s, number).handle
-    ask = driver.cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags
-    return (check(ask(handle, threads, shared, flags)),)
 
 
 def _create_blas(s: CudaSession, handle: int) -> Outputs:
@@ -334,13 +280,7 @@ def restore(s: CudaSession, entries: Entries) -> None:
         for number, (_, _, descriptor) in of_kind(entries, "cudnn_plan"):
             plan = msgpack.packb(descriptor)
             _ask_dnn(s.executor.dnn_plan, next(iter(s.cudnn), 0), 0, number, plan)
-        for number, (*module, name) in of_kind(entries, "function"):
-            found = s.kernels.resolve(s.number, ModuleName.of(module), name, {})
-            if found.keeps_state:
-                raise ValueError("a module with variables of its own cannot be restored")
-            _add_function(s, number, found)
-        for number, most in of_kind(entries, "limit"):
-            s.kernels.set_attribute(s.functions[number], MAX_DYNAMIC_SHARED, most)
+        functions.restore(s, entries)
     except CallError as error:
         what = "a module it uploaded" if error.code == MODULE_UNKNOWN else "a kernel or plan"
         raise ValueError(f"{what} cannot be restored ({error.text})") from None
@@ -353,7 +293,7 @@ def release(s: CudaSession) -> None:
     s.executor.end()
     for address in list(s.pinned):
         _unpin(s, address)
-    s.kernels.forget(s.number)
+    functions.release(s)
 
 
 def _in_the_lane(name: str) -> Handler:
@@ -364,6 +304,7 @@ def _in_the_lane(name: str) -> Handler:
 
 
 HANDLERS: Handlers = {
+    **functions.HANDLERS,
     **{m.name: _in_the_lane(m.name) for m in SPEC.messages.values() if m.lane},
     **ipc.HANDLERS,
     "ipc_export_event": _export_event,
@@ -378,9 +319,6 @@ HANDLERS: Handlers = {
     "free": _free,
     "host_alloc": _host_alloc,
     "host_free": _host_free,
-    "kernel": _kernel,
-    "function_attribute": _set_attribute,
-    "occupancy": _occupancy,
     "cublasCreate_v2": _create_blas,
     "cublasDestroy_v2": _destroy_blas,
     "blas_configure": _configure_blas,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cuda.bindings import driver
 
 from mnemosyne import _native
-from mnemosyne.server.devices.cuda.driver import check
-from mnemosyne.server.devices.cuda.kernels import Function, Kernels
-from mnemosyne.server.session import Session
+from mnemosyne.server.devices.cuda.driver import check, check_code
+from mnemosyne.server.devices.cuda.kernels import Function, Kernels, OwnModule
+from mnemosyne.server.session import Deferred, Outputs, Session
 
 
 @dataclass(slots=True)
@@ -41,4 +42,20 @@ class CudaSession(Session):
     shared_events: SharedEvents
     words: int
     functions: dict[int, Function] = field(default_factory=dict)
+    settings: dict[int, dict[int, int]] = field(default_factory=dict)  # of functions, by attribute
+    modules: dict[int, OwnModule] = field(default_factory=dict)  # that the client had in memory
+    last_function: int = 0
     pinned: set[int] = field(default_factory=set)
+
+
+def when_idle(s: CudaSession, action: Callable[[], object]) -> Outputs:
+    """Runs ``action`` when the GPU has done the session's work, as freeing does natively."""
+    if s.executor.idle():
+        action()
+        return None
+
+    def finish(code: int) -> None:
+        check_code(code)
+        action()
+
+    return Deferred(s.executor.synchronize, finish)

@@ -1,4 +1,4 @@
-"""cuDNN on the CPU device: graphs, batch norm and recurrent layers as torch operations.
+"""cuDNN on the CPU device: graphs, and calls of the older API, as torch operations.
 
 There is one engine, without knobs or workspace, for every graph that can be computed; anything else
 is refused as "not supported" when an engine is asked for, which is where PyTorch looks for another.
@@ -10,7 +10,17 @@ from __future__ import annotations
 from typing import Any
 
 from mnemosyne.protocol import ProtocolError
-from mnemosyne.server.devices.cpu.cudnn import attention, convolution, dropout, norm, pointwise, rnn
+from mnemosyne.server.devices.cpu.cudnn import (
+    attention,
+    convolution,
+    ctc,
+    dropout,
+    legacy,
+    norm,
+    pointwise,
+    rnn,
+    transformer,
+)
 from mnemosyne.server.devices.cpu.cudnn.content import parse
 from mnemosyne.server.devices.cpu.cudnn.graph import Graph, Values
 from mnemosyne.server.devices.cpu.session import CpuSession
@@ -93,6 +103,9 @@ HANDLERS: Handlers = {
     **dropout.HANDLERS,
     **norm.HANDLERS,
     **rnn.HANDLERS,
+    **ctc.HANDLERS,
+    **transformer.HANDLERS,
+    **legacy.HANDLERS,
     "cudnn_heuristic": _heuristic,
     "cudnn_plan": _plan,
     "cudnn_plan_destroy": _destroy_plan,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -27,8 +28,15 @@ _COMPUTE, _MODE, _DILATIONS, _STRIDES, _AFTER, _BEFORE, _DIMS = range(100, 107)
 _FLIPPED = 0  # cudnnConvolutionMode_t: CUDNN_CONVOLUTION; otherwise cross-correlation
 
 
+class Sized(Protocol):
+    """A tensor's description."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]: ...
+
+
 @dataclass(frozen=True, slots=True)
-class _Movement:
+class Movement:
     """How the filter moves; ``before`` and ``after`` are zeros around the image."""
 
     compute: torch.dtype
@@ -39,7 +47,7 @@ class _Movement:
     after: tuple[int, ...]
 
     @classmethod
-    def of(cls, d: Descriptor) -> _Movement:
+    def of(cls, d: Descriptor) -> Movement:
         """Raises CallError."""
         d.only(set(range(_COMPUTE, _DIMS + 1)))
         lists = [d.integers(name) for name in (_STRIDES, _DILATIONS, _BEFORE, _AFTER)]
@@ -73,11 +81,11 @@ class _Movement:
 
 
 #: Computes a result from the image, the filter and the output (or its gradient).
-_Compute = Callable[[_Movement, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+Compute = Callable[[Movement, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-def _forward(
-    m: _Movement, image: torch.Tensor, weight: torch.Tensor, out: torch.Tensor
+def forward(
+    m: Movement, image: torch.Tensor, weight: torch.Tensor, out: torch.Tensor
 ) -> torch.Tensor:
     return torch.convolution(
         m.padded(image), m.turned(weight), None, m.strides, m.padding, m.dilations, False,
@@ -85,21 +93,21 @@ def _forward(
     )  # fmt: skip
 
 
-def _image_gradient(
-    m: _Movement, image: torch.Tensor, weight: torch.Tensor, grad: torch.Tensor
+def image_gradient(
+    m: Movement, image: torch.Tensor, weight: torch.Tensor, grad: torch.Tensor
 ) -> torch.Tensor:
     found = _gradients(m, grad, m.padded(image), m.turned(weight), [True, False, False])[0]
     return m.cut(found, image)
 
 
-def _filter_gradient(
-    m: _Movement, image: torch.Tensor, weight: torch.Tensor, grad: torch.Tensor
+def filter_gradient(
+    m: Movement, image: torch.Tensor, weight: torch.Tensor, grad: torch.Tensor
 ) -> torch.Tensor:
     return m.turned(_gradients(m, grad, m.padded(image), weight, [False, True, False])[1])
 
 
 def _gradients(
-    m: _Movement, grad: torch.Tensor, image: torch.Tensor, weight: torch.Tensor, wanted: list[bool]
+    m: Movement, grad: torch.Tensor, image: torch.Tensor, weight: torch.Tensor, wanted: list[bool]
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     found: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = torch.ops.aten.convolution_backward(
         grad, image, weight, None, m.strides, m.padding, m.dilations, False,
@@ -112,7 +120,7 @@ def _groups(image: torch.Tensor, weight: torch.Tensor) -> int:
     return image.shape[1] // weight.shape[1]
 
 
-def _check(m: _Movement, x: Tensor, w: Tensor, y: Tensor) -> None:
+def check_sizes(m: Movement, x: Sized, w: Sized, y: Sized) -> None:
     """Raises CallError unless image, filter and output fit together."""
     what = f"a convolution of {x.sizes} by {w.sizes} to {y.sizes}"
     check_fit(all(len(t.sizes) == len(m.strides) + 2 for t in (x, w, y)), what)
@@ -127,15 +135,15 @@ def _check(m: _Movement, x: Tensor, w: Tensor, y: Tensor) -> None:
     check_fit(y.sizes == (x.sizes[0], w.sizes[0], *out), what)
 
 
-def _builder(first: int, names: tuple[int, int, int], result: int, compute: _Compute) -> Builder:
+def _builder(first: int, names: tuple[int, int, int], result: int, compute: Compute) -> Builder:
     """``first``: the attribute alpha, before beta and the convolution; ``names``: x, w, y."""
 
     def build(d: Descriptor) -> Step:
         d.only({first, first + 1, first + 2, *names})
-        movement = _Movement.of(d.child(first + 2))
+        movement = Movement.of(d.child(first + 2))
         alpha, beta = d.real(first, 1.0), d.real(first + 1, 0.0)
         tensors = tuple(Tensor.of(d.child(name)) for name in names)
-        _check(movement, *tensors)
+        check_sizes(movement, *tensors)
         out = tensors[result]
 
         def run(values: Values) -> None:
@@ -149,7 +157,7 @@ def _builder(first: int, names: tuple[int, int, int], result: int, compute: _Com
     return build
 
 
-def _wide(values: Values, t: Tensor, is_result: bool, m: _Movement) -> torch.Tensor:
+def _wide(values: Values, t: Tensor, is_result: bool, m: Movement) -> torch.Tensor:
     """The operand; of the result only its sizes are looked at."""
     if is_result:
         return torch.empty(1, dtype=m.compute).expand(t.sizes)
@@ -157,7 +165,7 @@ def _wide(values: Values, t: Tensor, is_result: bool, m: _Movement) -> torch.Ten
 
 
 BUILDERS = {
-    10: _builder(700, (704, 703, 705), 2, _forward),  # alpha 700, beta 701, convolution 702
-    11: _builder(712, (716, 715, 717), 1, _filter_gradient),
-    12: _builder(706, (710, 709, 711), 0, _image_gradient),
+    10: _builder(700, (704, 703, 705), 2, forward),  # alpha 700, beta 701, convolution 702
+    11: _builder(712, (716, 715, 717), 1, filter_gradient),
+    12: _builder(706, (710, 709, 711), 0, image_gradient),
 }

@@ -6,48 +6,14 @@ or the batch alone (cudnnBatchNormMode_t). Source: cudnn_ops.h.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from mnemosyne.protocol import ProtocolError
-from mnemosyne.server.devices.cpu.cudnn.graph import dtype_of
+from mnemosyne.server.devices.cpu.cudnn.shapes import Shape, blend, wide
 from mnemosyne.server.devices.cpu.session import CpuSession
 from mnemosyne.server.errors import INVALID_VALUE, CallError
 from mnemosyne.server.session import Handlers, Outputs
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """A tensor as its descriptor has it; an address makes it a tensor."""
-
-    dtype: torch.dtype
-    sizes: list[int]
-    strides: list[int]
-
-    @classmethod
-    def of(cls, raw: list[Any]) -> Shape:
-        """From [type, sizes, strides]. Raises ProtocolError and CallError."""
-        if not raw:
-            raise CallError(INVALID_VALUE, "a batch norm without a tensor descriptor")
-        try:
-            kind, sizes, strides = raw
-            numbers = [*sizes, *strides]
-        except (TypeError, ValueError) as error:
-            raise ProtocolError(f"a malformed tensor descriptor ({error})") from None
-        if any(type(n) is not int for n in (kind, *numbers)) or len(sizes) != len(strides):
-            raise ProtocolError("a tensor descriptor is not [type, sizes, strides]")
-        if len(sizes) < 2 or any(n < 0 for n in numbers):
-            raise CallError(INVALID_VALUE, f"a tensor of {sizes} with strides {strides}")
-        return cls(dtype_of(kind), sizes, strides)
-
-    def at(self, s: CpuSession, pointer: int) -> torch.Tensor:
-        return s.memory.view(pointer, self.dtype, self.sizes, self.strides)
-
-
-def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor if tensor.dtype is torch.float64 else tensor.float()
 
 
 def _over(x: Shape, param: Shape) -> list[int]:
@@ -56,10 +22,6 @@ def _over(x: Shape, param: Shape) -> list[int]:
     if len(x.sizes) != len(param.sizes) or any(m not in (1, n) for _, (n, m) in pairs):
         raise CallError(INVALID_VALUE, f"a batch norm of {x.sizes} by {param.sizes}")
     return [at for at, (_, m) in pairs if m == 1 and at != 1]
-
-
-def _blend(out: torch.Tensor, value: torch.Tensor, alpha: float, beta: float) -> None:
-    out.copy_(alpha * value + beta * out if beta else alpha * value)
 
 
 def _room(s: CpuSession, handle: int, stream: int, room: int, mode: int, x: list[Any]) -> Outputs:
@@ -78,11 +40,11 @@ def _training(
     s.check_cudnn(handle, stream)
     shape, param = Shape.of(x_desc), Shape.of(param_desc)
     over = _over(shape, param)
-    values = _wide(shape.at(s, x))
+    values = wide(shape.at(s, x))
     variance, mean = torch.var_mean(values, over, correction=0, keepdim=True)
     inverse = (variance + epsilon).rsqrt()
     result = (values - mean) * (inverse * param.at(s, scale)) + param.at(s, bias)
-    _blend(Shape.of(y_desc).at(s, y), result, alpha, beta)
+    blend(Shape.of(y_desc).at(s, y), result, alpha, beta)
     count = values.numel() // max(1, mean.numel())
     unbiased = variance * (count / max(1, count - 1))
     for pointer, new in ((running_mean, mean), (running_variance, unbiased)):
@@ -104,8 +66,8 @@ def _inference(
     shape, param = Shape.of(x_desc), Shape.of(param_desc)
     _over(shape, param)
     factor = (param.at(s, variance) + epsilon).rsqrt() * param.at(s, scale)
-    result = (_wide(shape.at(s, x)) - param.at(s, mean)) * factor + param.at(s, bias)
-    _blend(Shape.of(y_desc).at(s, y), result, alpha, beta)
+    result = (wide(shape.at(s, x)) - param.at(s, mean)) * factor + param.at(s, bias)
+    blend(Shape.of(y_desc).at(s, y), result, alpha, beta)
     return None
 
 
@@ -118,7 +80,7 @@ def _backward(
     s.check_cudnn(handle, stream)
     shape, param = Shape.of(x_desc), Shape.of(param_desc)
     over = _over(shape, param)
-    values, grad = _wide(shape.at(s, x)), _wide(Shape.of(dy_desc).at(s, dy))
+    values, grad = wide(shape.at(s, x)), wide(Shape.of(dy_desc).at(s, dy))
     if saved_mean and saved_inverse:
         mean, inverse = param.at(s, saved_mean), param.at(s, saved_inverse)
     else:
@@ -129,9 +91,9 @@ def _backward(
     count = values.numel() // max(1, sums[0].numel())
     centred = grad - (sums[0] + normal * sums[1]) / max(1, count)
     result = centred * (inverse * param.at(s, scale))
-    _blend(Shape.of(dx_desc).at(s, dx), result, alpha_data, beta_data)
-    _blend(param.at(s, dbias), sums[0], alpha_param, beta_param)
-    _blend(param.at(s, dscale), sums[1], alpha_param, beta_param)
+    blend(Shape.of(dx_desc).at(s, dx), result, alpha_data, beta_data)
+    blend(param.at(s, dbias), sums[0], alpha_param, beta_param)
+    blend(param.at(s, dscale), sums[1], alpha_param, beta_param)
     return None
 
 

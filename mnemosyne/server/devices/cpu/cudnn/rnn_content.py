@@ -14,7 +14,7 @@ import torch
 
 from mnemosyne.protocol import ProtocolError
 from mnemosyne.server.devices.cpu.cudnn.graph import dtype_of
-from mnemosyne.server.devices.cpu.cudnn.norm import Shape
+from mnemosyne.server.devices.cpu.cudnn.shapes import Shape
 from mnemosyne.server.devices.cpu.memory import CpuMemory
 from mnemosyne.server.errors import INVALID_VALUE, NOT_SUPPORTED, CallError
 
@@ -153,12 +153,12 @@ class Network:
 
     def check_state(self, raw: list[Any], batch: int, size: int) -> None:
         """Raises CallError unless a state's tensor is a row of this size by layer and sequence."""
-        found, wanted = Shape.of(raw), [self.pseudo_layers, batch, size]
+        found, wanted = Shape.of(raw), (self.pseudo_layers, batch, size)
         ones = len(found.sizes) - 3
         strides = [batch * size, size, 1]
         steps = zip(wanted, strides, found.strides, strict=False)
         close = all(n == 1 or step == stride for n, step, stride in steps)
-        if found.dtype is not self.dtype or found.sizes != [*wanted, *[1] * ones] or not close:
+        if found.dtype is not self.dtype or found.sizes != (*wanted, *[1] * ones) or not close:
             raise CallError(INVALID_VALUE, f"a cuDNN RNN's state of {found.sizes}, not {wanted}")
 
 
