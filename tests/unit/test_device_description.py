@@ -158,7 +158,7 @@ int main() {{
 
 def test_function_attributes_come_in_the_order_of_the_reply() -> None:
     one = function(registers=40, shared=1000, threads=256)
-    assert one.info.as_list() == [1000, 0, 0, 256, 40, 90, 90, 49152 - 1000]
+    assert one.info.as_list() == [1000, 0, 0, 256, 40, 90, 90, 49152 - 1000, *[0] * 6]
     assert one.arg_bytes == 12
     assert function(registers=255).info.maxThreadsPerBlock == 256
 
