@@ -34,7 +34,7 @@ def running() -> Iterator[dict[str, str]]:
             Path(folder).mkdir()
         variables = environment(LD_PRELOAD=None, **folders)
         try:
-            subprocess.run([CONTROL, "-d"], env=variables, check=True, timeout=PATIENCE)
+            control(variables, "-d").check_returncode()
             yield folders
         finally:
             end(variables, Path(name) / "pipe")
@@ -43,9 +43,19 @@ def running() -> Iterator[dict[str, str]]:
 def end(variables: Mapping[str, str], pipe: Path) -> None:
     """In order if it answers; else daemon and servers are killed."""
     try:
-        subprocess.run([CONTROL], env=variables, input="quit\n", text=True, timeout=PATIENCE)
+        control(variables, words="quit\n")
     except subprocess.TimeoutExpired:
         daemon = psutil.Process(int((pipe / PID_FILE).read_text()))
         for one in (*daemon.children(recursive=True), daemon):
             with suppress(psutil.NoSuchProcess):
                 one.kill()
+
+
+def control(
+    variables: Mapping[str, str], *options: str, words: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """In a session of its own, so that Ctrl-C does not reach it."""
+    return subprocess.run(
+        [CONTROL, *options], env=variables, input=words, text=True, timeout=PATIENCE,
+        start_new_session=True,
+    )  # fmt: skip

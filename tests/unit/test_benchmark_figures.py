@@ -21,6 +21,7 @@ from benchmarks.checks import mps
 from benchmarks.launcher import Launcher
 from benchmarks.parts.fairness import deviations
 from benchmarks.parts.items import PARTS, choose
+from benchmarks.parts.memory import settled
 from benchmarks.picture import draw
 from benchmarks.report import PartResult, as_json, lines_of, row_line, row_text, summary, table
 from benchmarks.rows import (
@@ -185,6 +186,10 @@ def test_a_texts_tokens_are_timed_from_the_prompt_on() -> None:
         stamps.put(torch.zeros(1, dtype=torch.int64))
     assert len(stamps.seconds()) == 3
     assert min(stamps.seconds()) >= 0
+
+
+def test_memory_is_read_once_it_stays_the_same() -> None:
+    assert settled(iter([9.0, 5.0, 3.0, 3.0, 1.0]).__next__) == 3.0
 
 
 def test_parts_are_chosen_by_name_in_their_order() -> None:
