@@ -8,8 +8,7 @@ from conftest import Server
 PRELUDE = """
 import ctypes, struct
 from ctypes import byref, c_int64, c_size_t, c_void_p, create_string_buffer
-from mnemosyne.cli import client_library
-cuda = ctypes.CDLL(str(client_library()))
+cuda = ctypes.CDLL(None)
 BAD_PARAM, NOT_FINALIZED, NOT_SUPPORTED = 2000, 2004, 3000
 
 def malloc():
