@@ -293,3 +293,70 @@ def test_modules_and_settings_survive_another_clients_fault(
         assert f"fake_fill: {setting}\n" in since
     assert program.get('fill_by(function_of(load(images["ptx"])), p, 23), words(p)') == (0, [23])
     assert wait_until(cuda.accepts, 60)
+
+
+def test_the_runtime_launches_a_kernel_from_memory_in_every_way(program: Program) -> None:
+    program.do("""
+library, kernel = c_void_p(), c_void_p()
+ok(cuda.cudaLibraryLoadData(byref(library), images["cubin"], None, None, 0, None, None, 0))
+ok(cuda.cudaLibraryGetKernel(byref(kernel), library, b"fake_fill"))
+class Dim(ctypes.Structure):
+    _fields_ = [(name, c_uint) for name in "xyz"]
+class RuntimeConfig(ctypes.Structure):
+    _fields_ = [("grid", Dim), ("block", Dim), ("shared", size_t), ("stream", c_void_p),
+                ("attributes", c_void_p), ("count", c_uint)]
+one = Dim(1, 1, 1)
+def with_config(value):
+    c = RuntimeConfig(one, one, 0, None, None, 0)
+    arguments = c_void_p(p), c_uint(value), size_t(1)
+    listed = places(*arguments)
+    return cuda.cudaLaunchKernelExC(byref(c), kernel, listed)
+def together(value, grid=1):
+    arguments = c_void_p(p), c_uint(value), size_t(1)
+    listed = places(*arguments)
+    return cuda.cudaLaunchCooperativeKernel(
+        kernel, Dim(grid, 1, 1), one, listed, size_t(0), None)
+""")
+    assert program.get("with_config(31), words(p)") == (0, [31])
+    assert program.get("together(32), words(p)") == (0, [32])
+    assert program.get("together(33, 1 << 20), cuda.cudaGetLastError(), words(p)") == (
+        720, 720, [32],
+    )  # fmt: skip
+    settings = "cuda.cudaFuncSetCacheConfig(kernel, 1), cuda.cudaFuncSetCacheConfig(kernel, 7),"
+    settings += "cuda.cudaKernelSetAttributeForDevice(kernel, 8, 60000, 0)"
+    assert program.get(settings) == (0, 1, 0)
+    program.do("attributes = (c_int * 64)(); ok(cuda.cudaFuncGetAttributes(attributes, kernel))")
+    assert program.get("list(attributes[6:8]), attributes[11]") == ([1024, 32], 60000)
+    assert program.get("cuda.cudaLibraryUnload(library), with_config(1)") == (0, 98)
+
+
+def test_the_driver_launches_cooperatively_and_takes_options(program: Program) -> None:
+    program.do("""
+module, log = c_void_p(), ctypes.create_string_buffer(b"before", 64)
+options, values = (c_int * 2)(5, 6), (c_void_p * 2)(ctypes.addressof(log), 64)
+ok(cuda.cuModuleLoadDataEx(byref(module), images["ptx"], 2, options, values))
+f = function_of(module)
+def together(value, grid=1):
+    arguments = c_void_p(p), c_uint(value), size_t(1)
+    listed = places(*arguments)
+    return cuda.cuLaunchCooperativeKernel(f, grid, 1, 1, 1, 1, 1, 0, None, listed)
+""")
+    assert program.get("together(41), words(p), log.value") == (0, [41], b"")
+    assert program.get("together(42, 1 << 20), words(p)") == (720, [41])
+    program.do("limit = size_t()")
+    assert program.get("cuda.cuCtxGetLimit(byref(limit), 1), limit.value") == (0, 1 << 20)
+    assert program.get("cuda.cuCtxSetLimit(1, size_t(8 << 20))") == 0
+
+
+def test_an_im2col_map_is_the_drivers(program: Program) -> None:
+    program.do("""
+room, at = aligned()
+def im2col(address, rank=3):
+    u64, u32 = ctypes.c_uint64 * 3, c_uint * 3
+    return cuda.cuTensorMapEncodeIm2col(
+        c_void_p(at), 6, c_uint(rank), c_void_p(address), u64(8, 4, 2), u64(16, 64),
+        (c_int * 1)(-1), (c_int * 1)(-2), 8, 4, u32(1, 1, 1), 0, 0, 0, 0)
+""")
+    expected = "struct.pack('<4Q2q2Q', p, 6, 3, 8, -1, -2, 8, 4)"
+    assert program.get(f"im2col(p), ctypes.string_at(at, 64) == {expected}") == (0, True)
+    assert program.get("im2col(1 << 20), im2col(p, 2), im2col(p, 6)") == (1, 1, 1)

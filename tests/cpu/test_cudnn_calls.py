@@ -178,8 +178,8 @@ os.environ["TORCH_CUDNN_V8_API_DISABLED"] = "1"
 import torch, torch.nn.functional as F
 def randn(device, *sizes):
     return torch.randn(sizes, generator=torch.Generator().manual_seed(sum(sizes))).to(device)
-def convolutions(device, **layout):
-    x = randn(device, 2, 4, 9, 8).to(**layout).requires_grad_()
+def convolutions(device, size=9, **layout):
+    x = randn(device, 2, 4, size, size).to(**layout).requires_grad_()
     w = randn(device, 6, 2, 3, 3).to(**layout).requires_grad_()
     y = F.conv2d(x, w, stride=2, padding=1, groups=2)
     z = F.conv_transpose2d(y, w, stride=2, padding=1, groups=2)
@@ -206,7 +206,9 @@ def test_the_older_convolutions_are_those_of_torch(server: Server) -> None:
 same(convolutions); same(convolutions, memory_format=torch.channels_last)
 same(fused); same(volumes)
 torch.backends.cudnn.benchmark = True
-same(convolutions)
+same(convolutions, size=11)
+torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = False, True
+same(convolutions, size=13)
 print("all")
 """
     done = server.run(OLDER + code)
