@@ -76,6 +76,16 @@ KernelInfo* read_info(Reply* reply) {
   return nullptr;
 }
 
+static int tell_attribute(KernelInfo* info, int attribute, int value) {
+  std::atomic<int64_t>& told = info->told[attribute + 1];
+  if (told.exchange(int64_t{value} + 1) == int64_t{value} + 1) return kSuccess;
+  Frame frame(Number::function_attribute, 3);
+  frame.unsigned_integer(info->function);
+  frame.integer(attribute);
+  frame.integer(value);
+  return frame.post();
+}
+
 int set_function_attribute(KernelInfo* info, int attribute, int value) {
   if (!is_settable(attribute)) return kInvalidValue;
   if (attribute == kMaxDynamicSharedAttribute) {
@@ -92,21 +102,13 @@ int set_function_attribute(KernelInfo* info, int attribute, int value) {
   } else {
     info->attributes[KernelInfo::kClusterPolicy] = value;
   }
-  Frame frame(Number::function_attribute, 3);
-  frame.unsigned_integer(info->function);
-  frame.integer(attribute);
-  frame.integer(value);
-  return frame.post();
+  return tell_attribute(info, attribute, value);
 }
 
 int set_cache_config(KernelInfo* info, int config) {
   constexpr int kCacheConfig = -1, kMostConfig = 3;  // CACHE_CONFIG of the specification
   if (config < 0 || config > kMostConfig) return kInvalidValue;
-  Frame frame(Number::function_attribute, 3);
-  frame.unsigned_integer(info->function);
-  frame.integer(kCacheConfig);
-  frame.integer(config);
-  return frame.post();
+  return tell_attribute(info, kCacheConfig, config);
 }
 
 // Occupancy by (function, block size, dynamic shared memory, flags).

@@ -28,6 +28,14 @@ struct Parameter {
   uint32_t offset, size;
 };
 
+// cudaFuncAttribute, of what a program may set; CUfunction_attribute numbers alike.
+enum FunctionAttribute {
+  kMaxDynamicSharedAttribute = 8,
+  kCarveoutAttribute = 9,
+  kNonPortableClusterAttribute = 14,
+  kClusterPolicyAttribute = 15,
+};
+
 // The server's answer, kept for the life of the process.
 struct KernelInfo {
   uint64_t function;
@@ -54,20 +62,15 @@ struct KernelInfo {
   // One thread may set what another is launching with.
   std::atomic<int64_t> attributes[kCount];
   std::atomic<int64_t> carveout{-1};
+  // What the server was told last, by attribute, one more than the value; zero: nothing. Programs
+  // set the same before each launch.
+  std::atomic<int64_t> told[kClusterPolicyAttribute + 2] = {};
 };
 
 struct Kernel {
   Module* module;  // null: of a module in memory, and resolved
   const char* name;
   std::atomic<KernelInfo*> info{nullptr};
-};
-
-// cudaFuncAttribute, of what a program may set; CUfunction_attribute numbers alike.
-enum FunctionAttribute {
-  kMaxDynamicSharedAttribute = 8,
-  kCarveoutAttribute = 9,
-  kNonPortableClusterAttribute = 14,
-  kClusterPolicyAttribute = 15,
 };
 
 // The kernel of a host stub or of a cudaKernel_t; null if the program registered none there.
