@@ -155,6 +155,25 @@ def test_the_program_gets_the_status_of_the_library(libraries: Libraries) -> Non
     assert client.get("cuda.cufftSetStream(12345, None)") == 1
 
 
+def test_a_captured_stream_refuses_a_librarys_work(libraries: Libraries) -> None:
+    client = libraries.start("p, s, graph = plan(), stream(1), c_void_p()\nmake(p)\n")
+    client.do("ok(cuda.cufftSetStream(p, s)); ok(cuda.cudaStreamBeginCapture(s, 1))")
+    assert client.get("cuda.cufftXtExec(p, None, None, 1)") == 5  # CUFFT_INTERNAL_ERROR
+    assert client.get("cuda.cudaStreamEndCapture(s, byref(graph))") == 901
+    client.do("synchronize()")
+    assert [line.split()[0] for line in libraries.calls()] == ["create", "plan"]
+
+
+def test_a_fault_that_a_library_hides_is_noticed(libraries: Libraries) -> None:
+    client, neighbour = libraries.start("p, a = plan(), malloc(32)\n"), libraries.start()
+    client.do("make(p); synchronize()")
+    neighbour.do("a = malloc(4); fill(a, 7); synchronize()")
+    client.do("launch('fake_illegal'); cuda.cufftXtExec(p, c_void_p(a), c_void_p(a + 16), 1)")
+    assert client.get("cuda.cudaDeviceSynchronize()") == 700
+    assert wait_until(libraries.server.accepts, 60)
+    assert neighbour.get("words(a)") == [7]
+
+
 def test_a_client_that_ends_takes_its_handles_with_it(libraries: Libraries) -> None:
     first, second = libraries.start("p = plan()\n"), libraries.start("p, q = plan(), plan()\n")
     first.do("h = handle('cusolverDnCreate'); make(p)")

@@ -70,6 +70,8 @@ def release(s: CudaSession) -> None:
     """Ends the session's handles, once the GPU has done its work."""
     for found in s.objects.values():
         end = ENDS[found.of]
+        if found.value is None:  # it could not be made again
+            continue
         if status := _function(end)(found.value.handle):
             log.warning("session %d: %s: status %d", s.number, end.name, status)
     s.objects.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,8 @@ from mnemosyne.server.devices.cpu.matrices import DTYPES
 from mnemosyne.server.devices.cpu.session import CpuSession
 from mnemosyne.server.errors import INVALID_VALUE, NOT_SUPPORTED, CallError
 from mnemosyne.server.session import LibraryObject, Outputs
+
+warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
 
 _INDICES = {2: torch.int32, 3: torch.int64}  # cusparseIndexType_t
 _COLUMNS_FIRST = 1  # CUSPARSE_ORDER_COL
