@@ -105,6 +105,12 @@ class CudaExecutor(Executor):
     ) -> tuple[int, bytes]:  # fmt: skip
         """(cudnnStatus_t, where the layer's weights lie as msgpack) for a packed RNN."""
 
+    def begin_operation(self, stream: int) -> tuple[int, int]:
+        """Before a library puts work into a stream: (CUresult, CUstream)."""
+
+    def end_operation(self, stream: int, failed: bool) -> int:
+        """After it; ``failed``: the library says so. A CUresult: what the driver says."""
+
     def idle(self) -> bool:
         """Whether the GPU has done all the session's work."""
 

@@ -28,14 +28,14 @@ using namespace mnemosyne;
 MNEMOSYNE_API cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
   HandleState* state = cudnn_handles().find(handle);
   if (!state || !find_stream(stream)) return kCudnnBadParam;
-  state->cudnn_stream = stream;
+  state->stream = stream;
   return kCudnnSuccess;
 }
 
 MNEMOSYNE_API cudnnStatus_t cudnnGetStream(cudnnHandle_t handle, cudaStream_t* stream) {
   HandleState* state = cudnn_handles().find(handle);
   if (!state || !stream) return kCudnnBadParam;
-  *stream = state->cudnn_stream;
+  *stream = state->stream;
   return kCudnnSuccess;
 }
 

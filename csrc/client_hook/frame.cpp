@@ -40,15 +40,20 @@ uint64_t number_of_stream(cudaStream_t s) { return is_own_stream(s) ? 0 : number
 
 // What the libraries' own codes say instead of a cudaError_t.
 struct Wording {
-  int cuda, blas, cudnn;
-  int of(Codes codes) const { return codes == Codes::kBlas ? blas : cudnn; }
+  int by_codes[7];  // in the order of Codes
+  int cuda() const { return by_codes[0]; }
+  int of(Codes codes) const { return by_codes[static_cast<int>(codes)]; }
 };
 constexpr Wording kWordings[] = {
-    {kInvalidValue, kBlasInvalidValue, kCudnnBadParam},
-    {kInvalidResourceHandle, kBlasNotInitialized, kCudnnNotInitialized},
-    {kNotSupported, kBlasNotSupported, kCudnnNotSupported},
+    {{kInvalidValue, kInvalidValue, kBlasInvalidValue, kCudnnBadParam, kFftInvalidValue,
+      kSolverInvalidValue, kSparseInvalidValue}},
+    {{kInvalidResourceHandle, kInvalidResourceHandle, kBlasNotInitialized, kCudnnNotInitialized,
+      kFftInvalidPlan, kSolverNotInitialized, kSparseNotInitialized}},
+    {{kNotSupported, kNotSupported, kBlasNotSupported, kCudnnNotSupported, kFftNotSupported,
+      kSolverNotSupported, kSparseNotSupported}},
 };
-constexpr Wording kOther{kUnknown, kBlasInternalError, kCudnnInternalError};
+constexpr Wording kOther{{kUnknown, kUnknown, kBlasInternalError, kCudnnInternalError,
+                          kFftInternalError, kSolverInternalError, kSparseInternalError}};
 
 }  // namespace
 
@@ -88,15 +93,16 @@ void Frame::event(cudaEvent_t e) {
 }
 
 void Frame::blas(cublasHandle_t handle) {
-  blas_ = blas_handles().find(handle);
+  HandleState* state = blas_handles().find(handle);
   packer_.unsigned_integer(number_of(handle));
-  if (!blas_) return refuse(kInvalidResourceHandle);
-  stream_ = find_stream(blas_->blas.stream);
-  mix(blas_->blas.math_mode);
-  BlasSettings settings = blas_->blas;
+  if (!state) return refuse(kInvalidResourceHandle);
+  stream_ = find_stream(state->blas.stream);
+  scalars_on_device_ = state->blas.pointer_mode != 0;
+  mix(state->blas.math_mode);
+  BlasSettings settings = state->blas;
   Capture* c = capture();
-  BlasSettings* known = &blas_->blas_sent;
-  if (c) known = &c->blas->try_emplace(blas_, BlasSettings::unknown()).first->second;
+  BlasSettings* known = &state->blas_sent;
+  if (c) known = &c->blas->try_emplace(state, BlasSettings::unknown()).first->second;
   if (settings == *known) return;
   Frame configure(Number::blas_configure, 7, codes_);
   configure.packer_.unsigned_integer(number_of(handle));
@@ -117,25 +123,48 @@ void Frame::cudnn(cudnnHandle_t handle) {
   HandleState* state = cudnn_handles().find(handle);
   packer_.unsigned_integer(number_of(handle));
   if (!state) refuse(kInvalidResourceHandle);
-  stream(state ? state->cudnn_stream : nullptr);
+  stream(state ? state->stream : nullptr);
+}
+
+void Frame::function(const char* name, Handles* table, void* handle, uint32_t count) {
+  packer_.text(name);
+  for (const char* c = name; *c; ++c) mix(*c);
+  HandleState* state = handle ? table->find(handle) : nullptr;
+  stream(state ? state->stream : nullptr);
+  if (int code = uncapturable()) refuse(code);  // the lane does not execute it
+  scalars_on_device_ = state && state->pointer_mode != 0;
+  packer_.array(count);
+}
+
+void Frame::object(Handles* table, void* handle) {
+  HandleState* state = table->find(handle);
+  packer_.unsigned_integer(number_of(handle));
+  if (!state) return refuse(kInvalidResourceHandle);
+  mix(state->content);
+  if (!object_) object_ = state;
+}
+
+void Frame::keep_content() {
+  HandleState* changed = created_in_ ? created_in_->find(created_) : object_;
+  if (changed) changed->content = content_;
 }
 
 void Frame::scalar(const void* p, size_t size) {
-  if (scalars_on_device()) return pointer(p);
+  if (scalars_on_device_) return pointer(p);
   if (!p) return refuse(kInvalidValue);
   packer_.bytes(p, size);
 }
 
 void Frame::result(void* p, size_t size) {
   if (!p) refuse(kInvalidValue);
-  if (scalars_on_device()) return pointer(p);
+  if (scalars_on_device_) return pointer(p);
   comes_back(p, size);
   pointer(nullptr);
 }
 
 void Frame::in_out(void* p, size_t size) {
   scalar(p, size);
-  if (!scalars_on_device()) comes_back(p, size);
+  if (!scalars_on_device_) comes_back(p, size);
 }
 
 void Frame::info(int* p) {
@@ -144,6 +173,12 @@ void Frame::info(int* p) {
 }
 
 void Frame::bytes(const void* p, size_t size) { packer_.bytes(p, size); }
+
+void Frame::content_bytes(const void* p, size_t size) {
+  bytes(p, size);
+  for (size_t i = 0; i < size; ++i) mix(static_cast<const unsigned char*>(p)[i]);
+}
+
 char* Frame::bytes_room(size_t size) { return packer_.bytes_room(size); }
 void Frame::text(const char* s) { packer_.text(s); }
 void Frame::array(uint32_t count) { packer_.array(count); }
@@ -171,7 +206,7 @@ void Frame::destroy(Handles* table, void* handle) {
 int Frame::code_of(int cuda_error) const {
   if (codes_ <= Codes::kDriver || cuda_error == kSuccess) return cuda_error;
   for (const Wording& wording : kWordings) {
-    if (wording.cuda == cuda_error) return wording.of(codes_);
+    if (wording.cuda() == cuda_error) return wording.of(codes_);
   }
   return kOther.of(codes_);
 }
@@ -285,7 +320,7 @@ int Frame::end(Reply* reply) {
       say("%.*s", static_cast<int>(n), why);
     }
   }
-  if (code && count == 3) {
+  if (code && count == 3 && codes_ == Codes::kCudnn) {
     size_t n;
     values.bytes(&n);  // empty: nobody has to be told now
     const char* why = values.bytes(&n);

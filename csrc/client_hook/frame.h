@@ -27,7 +27,7 @@ class Reply {
 
 // How a library words "invalid handle", "no server" and the like. The driver has the runtime's
 // codes, but its errors are never the thread's last one.
-enum class Codes { kCuda, kDriver, kBlas, kCudnn };
+enum class Codes { kCuda, kDriver, kBlas, kCudnn, kFft, kSolver, kSparse };
 
 class Frame {
  public:
@@ -40,9 +40,13 @@ class Frame {
   void pointer(const void* p);
   void stream(cudaStream_t s);
   void event(cudaEvent_t e);
-  void blas(cublasHandle_t handle);         // sends the handle's settings first, if they changed
-  void cudnn(cudnnHandle_t handle);         // and its stream: two fields
-  void scalar(const void* p, size_t size);  // as the pointer mode of the BLAS handle says
+  void blas(cublasHandle_t handle);  // sends the handle's settings first, if they changed
+  void cudnn(cudnnHandle_t handle);  // and its stream: two fields
+  // A library's function and, if it has one, its handle, which must be in `table`: what follows are
+  // `count` arguments, in which streams and scalars are as the handle says.
+  void function(const char* name, Handles* table, void* handle, uint32_t count);
+  void object(Handles* table, void* handle);  // a handle or descriptor among the arguments
+  void scalar(const void* p, size_t size);    // as the pointer mode of the handle says
   // Where a scalar goes to, and one that is changed in place: as the pointer mode says. What comes
   // back to host memory is there when once() returns, with success.
   void result(void* p, size_t size);
@@ -51,6 +55,7 @@ class Frame {
   // frame.
   void info(int* p);
   void bytes(const void* p, size_t size);
+  void content_bytes(const void* p, size_t size);  // the same, and they decide; see content()
   char* bytes_room(size_t size);
   void text(const char* s);
   void array(uint32_t count);
@@ -59,6 +64,8 @@ class Frame {
 
   // The client invents a handle; it is forgotten again when the frame cannot be sent.
   void create(Handles* table, void** handle, unsigned flags = 0, int priority = 0);
+  // After success: the frame has changed the object that it made, or named first.
+  void keep_content();
   void destroy(Handles* table, void* handle);
   // A check at the call failed: the frame is not sent and `code` is the call's result.
   void refuse(int code) { refused_ = refused_ ? refused_ : code; }
@@ -93,7 +100,6 @@ class Frame {
   int undone(int cuda_error);
   void mix(uint64_t v) { content_ = (content_ ^ v) * 0x9e3779b97f4a7c15 ^ content_ >> 29; }
 
-  bool scalars_on_device() const { return blas_ && blas_->blas.pointer_mode != 0; }
   void comes_back(void* p, size_t size) { places_[place_count_++] = {p, size}; }
   int take(Reply* reply);
 
@@ -111,7 +117,8 @@ class Frame {
   int slot_ = kNoReply;
   HandleState* stream_ = nullptr;
   HandleState* event_ = nullptr;
-  HandleState* blas_ = nullptr;
+  HandleState* object_ = nullptr;
+  bool scalars_on_device_ = false;
   Place places_[kMostPlaces];
   int place_count_ = 0;
   int* info_ = nullptr;

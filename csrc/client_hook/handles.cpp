@@ -16,9 +16,11 @@ void* Handles::add(unsigned flags, int priority) {
     spare_.pop_back();
     state->last = 0;
     state->blas = state->blas_sent = {};
-    state->cudnn_stream = nullptr;
     state->capture = nullptr;
     state->captured = 0;
+    state->stream = nullptr;
+    state->pointer_mode = 0;
+    state->content = 0;
   }
   state->flags = flags;
   state->priority = priority;
@@ -58,6 +60,16 @@ Handles& blas_handles() {
 
 Handles& cudnn_handles() {
   static Handles* table = new Handles(0x40000000);
+  return *table;
+}
+
+Handles& fft_plans() {
+  static Handles* table = new Handles(0x50000000);
+  return *table;
+}
+
+Handles& library_objects() {
+  static Handles* table = new Handles(0x60000000);
   return *table;
 }
 

@@ -40,9 +40,13 @@ struct HandleState {
   std::atomic<uint64_t> last{0};
   // cuBLAS handles only: as the program set them, and as the server knows them.
   BlasSettings blas, blas_sent;
-  void* cudnn_stream = nullptr;            // cuDNN handles only
   std::atomic<Capture*> capture{nullptr};  // streams: what their work goes into
   std::atomic<uint64_t> captured{0};       // events: the capture they were recorded in
+  // Handles of other libraries: the stream that goes with their calls.
+  void* stream = nullptr;
+  int pointer_mode = 0;  // cuSPARSE handles only
+  // Other libraries' handles and descriptors: hash of the calls that made them what they are.
+  uint64_t content = 0;
 
   // Two threads may use a stream at once, and say so in the other order.
   void used_by(uint64_t position) {
@@ -71,6 +75,8 @@ Handles& streams();
 Handles& events();
 Handles& blas_handles();
 Handles& cudnn_handles();
+Handles& fft_plans();        // their numbers are ints
+Handles& library_objects();  // handles and descriptors of cuSOLVER and cuSPARSE
 // Null, cudaStreamLegacy and cudaStreamPerThread are the session's own stream.
 inline bool is_own_stream(cudaStream_t s) { return reinterpret_cast<uintptr_t>(s) <= 2; }
 HandleState* find_stream(cudaStream_t s);

@@ -12,6 +12,12 @@ using cudaEvent_t = void*;
 using cublasHandle_t = void*;
 using cudnnStatus_t = int;
 using cudnnHandle_t = void*;
+using cufftResult = int;
+using cufftHandle = int;
+using cusolverStatus_t = int;
+using cusolverDnHandle_t = void*;
+using cusparseStatus_t = int;
+using cusparseHandle_t = void*;
 
 struct dim3 {
   unsigned x, y, z;
@@ -70,6 +76,30 @@ enum CudnnStatus : int {
   kCudnnNotSupported = 3000,
   kCudnnInternalError = 4000,
   kCudnnExecutionFailed = 5000,
+};
+
+enum FftResult : int {
+  kFftSuccess = 0,
+  kFftInvalidPlan = 1,
+  kFftInvalidValue = 4,
+  kFftInternalError = 5,
+  kFftNotSupported = 16,
+};
+
+enum SolverStatus : int {
+  kSolverSuccess = 0,
+  kSolverNotInitialized = 1,
+  kSolverInvalidValue = 3,
+  kSolverInternalError = 7,
+  kSolverNotSupported = 9,
+};
+
+enum SparseStatus : int {
+  kSparseSuccess = 0,
+  kSparseNotInitialized = 1,
+  kSparseInvalidValue = 3,
+  kSparseInternalError = 7,
+  kSparseNotSupported = 10,
 };
 
 }  // namespace mnemosyne

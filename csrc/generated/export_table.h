@@ -523,8 +523,10 @@ extern "C" void cusolverDnCgetrf_bufferSize();
 extern "C" void cusolverDnCgetrs();
 extern "C" void cusolverDnCheevd();
 extern "C" void cusolverDnCheevd_bufferSize();
+extern "C" void cusolverDnCheevj();
 extern "C" void cusolverDnCheevjBatched();
 extern "C" void cusolverDnCheevjBatched_bufferSize();
+extern "C" void cusolverDnCheevj_bufferSize();
 extern "C" void cusolverDnCpotrf();
 extern "C" void cusolverDnCpotrfBatched();
 extern "C" void cusolverDnCpotrf_bufferSize();
@@ -533,6 +535,7 @@ extern "C" void cusolverDnCpotrsBatched();
 extern "C" void cusolverDnCreate();
 extern "C" void cusolverDnCreateGesvdjInfo();
 extern "C" void cusolverDnCreateParams();
+extern "C" void cusolverDnCreateSyevjInfo();
 extern "C" void cusolverDnCsytrf();
 extern "C" void cusolverDnCsytrf_bufferSize();
 extern "C" void cusolverDnCungqr();
@@ -542,6 +545,7 @@ extern "C" void cusolverDnCunmqr_bufferSize();
 extern "C" void cusolverDnDestroy();
 extern "C" void cusolverDnDestroyGesvdjInfo();
 extern "C" void cusolverDnDestroyParams();
+extern "C" void cusolverDnDestroySyevjInfo();
 extern "C" void cusolverDnDgeqrf();
 extern "C" void cusolverDnDgeqrf_bufferSize();
 extern "C" void cusolverDnDgesvd();
@@ -566,8 +570,10 @@ extern "C" void cusolverDnDpotrs();
 extern "C" void cusolverDnDpotrsBatched();
 extern "C" void cusolverDnDsyevd();
 extern "C" void cusolverDnDsyevd_bufferSize();
+extern "C" void cusolverDnDsyevj();
 extern "C" void cusolverDnDsyevjBatched();
 extern "C" void cusolverDnDsyevjBatched_bufferSize();
+extern "C" void cusolverDnDsyevj_bufferSize();
 extern "C" void cusolverDnDsytrf();
 extern "C" void cusolverDnDsytrf_bufferSize();
 extern "C" void cusolverDnSetStream();
@@ -595,8 +601,10 @@ extern "C" void cusolverDnSpotrs();
 extern "C" void cusolverDnSpotrsBatched();
 extern "C" void cusolverDnSsyevd();
 extern "C" void cusolverDnSsyevd_bufferSize();
+extern "C" void cusolverDnSsyevj();
 extern "C" void cusolverDnSsyevjBatched();
 extern "C" void cusolverDnSsyevjBatched_bufferSize();
+extern "C" void cusolverDnSsyevj_bufferSize();
 extern "C" void cusolverDnSsytrf();
 extern "C" void cusolverDnSsytrf_bufferSize();
 extern "C" void cusolverDnXgeev();
@@ -613,6 +621,9 @@ extern "C" void cusolverDnXsyevBatched();
 extern "C" void cusolverDnXsyevBatched_bufferSize();
 extern "C" void cusolverDnXsyevd();
 extern "C" void cusolverDnXsyevd_bufferSize();
+extern "C" void cusolverDnXsyevjSetMaxSweeps();
+extern "C" void cusolverDnXsyevjSetSortEig();
+extern "C" void cusolverDnXsyevjSetTolerance();
 extern "C" void cusolverDnXsytrs();
 extern "C" void cusolverDnXsytrs_bufferSize();
 extern "C" void cusolverDnZgeqrf();
@@ -630,8 +641,10 @@ extern "C" void cusolverDnZgetrf_bufferSize();
 extern "C" void cusolverDnZgetrs();
 extern "C" void cusolverDnZheevd();
 extern "C" void cusolverDnZheevd_bufferSize();
+extern "C" void cusolverDnZheevj();
 extern "C" void cusolverDnZheevjBatched();
 extern "C" void cusolverDnZheevjBatched_bufferSize();
+extern "C" void cusolverDnZheevj_bufferSize();
 extern "C" void cusolverDnZpotrf();
 extern "C" void cusolverDnZpotrfBatched();
 extern "C" void cusolverDnZpotrf_bufferSize();
@@ -1374,8 +1387,10 @@ static const Export kExports[] = {
     {"cusolverDnCgetrs", reinterpret_cast<void*>(&cusolverDnCgetrs)},
     {"cusolverDnCheevd", reinterpret_cast<void*>(&cusolverDnCheevd)},
     {"cusolverDnCheevd_bufferSize", reinterpret_cast<void*>(&cusolverDnCheevd_bufferSize)},
+    {"cusolverDnCheevj", reinterpret_cast<void*>(&cusolverDnCheevj)},
     {"cusolverDnCheevjBatched", reinterpret_cast<void*>(&cusolverDnCheevjBatched)},
     {"cusolverDnCheevjBatched_bufferSize", reinterpret_cast<void*>(&cusolverDnCheevjBatched_bufferSize)},
+    {"cusolverDnCheevj_bufferSize", reinterpret_cast<void*>(&cusolverDnCheevj_bufferSize)},
     {"cusolverDnCpotrf", reinterpret_cast<void*>(&cusolverDnCpotrf)},
     {"cusolverDnCpotrfBatched", reinterpret_cast<void*>(&cusolverDnCpotrfBatched)},
     {"cusolverDnCpotrf_bufferSize", reinterpret_cast<void*>(&cusolverDnCpotrf_bufferSize)},
@@ -1384,6 +1399,7 @@ static const Export kExports[] = {
     {"cusolverDnCreate", reinterpret_cast<void*>(&cusolverDnCreate)},
     {"cusolverDnCreateGesvdjInfo", reinterpret_cast<void*>(&cusolverDnCreateGesvdjInfo)},
     {"cusolverDnCreateParams", reinterpret_cast<void*>(&cusolverDnCreateParams)},
+    {"cusolverDnCreateSyevjInfo", reinterpret_cast<void*>(&cusolverDnCreateSyevjInfo)},
     {"cusolverDnCsytrf", reinterpret_cast<void*>(&cusolverDnCsytrf)},
     {"cusolverDnCsytrf_bufferSize", reinterpret_cast<void*>(&cusolverDnCsytrf_bufferSize)},
     {"cusolverDnCungqr", reinterpret_cast<void*>(&cusolverDnCungqr)},
@@ -1393,6 +1409,7 @@ static const Export kExports[] = {
     {"cusolverDnDestroy", reinterpret_cast<void*>(&cusolverDnDestroy)},
     {"cusolverDnDestroyGesvdjInfo", reinterpret_cast<void*>(&cusolverDnDestroyGesvdjInfo)},
     {"cusolverDnDestroyParams", reinterpret_cast<void*>(&cusolverDnDestroyParams)},
+    {"cusolverDnDestroySyevjInfo", reinterpret_cast<void*>(&cusolverDnDestroySyevjInfo)},
     {"cusolverDnDgeqrf", reinterpret_cast<void*>(&cusolverDnDgeqrf)},
     {"cusolverDnDgeqrf_bufferSize", reinterpret_cast<void*>(&cusolverDnDgeqrf_bufferSize)},
     {"cusolverDnDgesvd", reinterpret_cast<void*>(&cusolverDnDgesvd)},
@@ -1417,8 +1434,10 @@ static const Export kExports[] = {
     {"cusolverDnDpotrsBatched", reinterpret_cast<void*>(&cusolverDnDpotrsBatched)},
     {"cusolverDnDsyevd", reinterpret_cast<void*>(&cusolverDnDsyevd)},
     {"cusolverDnDsyevd_bufferSize", reinterpret_cast<void*>(&cusolverDnDsyevd_bufferSize)},
+    {"cusolverDnDsyevj", reinterpret_cast<void*>(&cusolverDnDsyevj)},
     {"cusolverDnDsyevjBatched", reinterpret_cast<void*>(&cusolverDnDsyevjBatched)},
     {"cusolverDnDsyevjBatched_bufferSize", reinterpret_cast<void*>(&cusolverDnDsyevjBatched_bufferSize)},
+    {"cusolverDnDsyevj_bufferSize", reinterpret_cast<void*>(&cusolverDnDsyevj_bufferSize)},
     {"cusolverDnDsytrf", reinterpret_cast<void*>(&cusolverDnDsytrf)},
     {"cusolverDnDsytrf_bufferSize", reinterpret_cast<void*>(&cusolverDnDsytrf_bufferSize)},
     {"cusolverDnSetStream", reinterpret_cast<void*>(&cusolverDnSetStream)},
@@ -1446,8 +1465,10 @@ static const Export kExports[] = {
     {"cusolverDnSpotrsBatched", reinterpret_cast<void*>(&cusolverDnSpotrsBatched)},
     {"cusolverDnSsyevd", reinterpret_cast<void*>(&cusolverDnSsyevd)},
     {"cusolverDnSsyevd_bufferSize", reinterpret_cast<void*>(&cusolverDnSsyevd_bufferSize)},
+    {"cusolverDnSsyevj", reinterpret_cast<void*>(&cusolverDnSsyevj)},
     {"cusolverDnSsyevjBatched", reinterpret_cast<void*>(&cusolverDnSsyevjBatched)},
     {"cusolverDnSsyevjBatched_bufferSize", reinterpret_cast<void*>(&cusolverDnSsyevjBatched_bufferSize)},
+    {"cusolverDnSsyevj_bufferSize", reinterpret_cast<void*>(&cusolverDnSsyevj_bufferSize)},
     {"cusolverDnSsytrf", reinterpret_cast<void*>(&cusolverDnSsytrf)},
     {"cusolverDnSsytrf_bufferSize", reinterpret_cast<void*>(&cusolverDnSsytrf_bufferSize)},
     {"cusolverDnXgeev", reinterpret_cast<void*>(&cusolverDnXgeev)},
@@ -1464,6 +1485,9 @@ static const Export kExports[] = {
     {"cusolverDnXsyevBatched_bufferSize", reinterpret_cast<void*>(&cusolverDnXsyevBatched_bufferSize)},
     {"cusolverDnXsyevd", reinterpret_cast<void*>(&cusolverDnXsyevd)},
     {"cusolverDnXsyevd_bufferSize", reinterpret_cast<void*>(&cusolverDnXsyevd_bufferSize)},
+    {"cusolverDnXsyevjSetMaxSweeps", reinterpret_cast<void*>(&cusolverDnXsyevjSetMaxSweeps)},
+    {"cusolverDnXsyevjSetSortEig", reinterpret_cast<void*>(&cusolverDnXsyevjSetSortEig)},
+    {"cusolverDnXsyevjSetTolerance", reinterpret_cast<void*>(&cusolverDnXsyevjSetTolerance)},
     {"cusolverDnXsytrs", reinterpret_cast<void*>(&cusolverDnXsytrs)},
     {"cusolverDnXsytrs_bufferSize", reinterpret_cast<void*>(&cusolverDnXsytrs_bufferSize)},
     {"cusolverDnZgeqrf", reinterpret_cast<void*>(&cusolverDnZgeqrf)},
@@ -1481,8 +1505,10 @@ static const Export kExports[] = {
     {"cusolverDnZgetrs", reinterpret_cast<void*>(&cusolverDnZgetrs)},
     {"cusolverDnZheevd", reinterpret_cast<void*>(&cusolverDnZheevd)},
     {"cusolverDnZheevd_bufferSize", reinterpret_cast<void*>(&cusolverDnZheevd_bufferSize)},
+    {"cusolverDnZheevj", reinterpret_cast<void*>(&cusolverDnZheevj)},
     {"cusolverDnZheevjBatched", reinterpret_cast<void*>(&cusolverDnZheevjBatched)},
     {"cusolverDnZheevjBatched_bufferSize", reinterpret_cast<void*>(&cusolverDnZheevjBatched_bufferSize)},
+    {"cusolverDnZheevj_bufferSize", reinterpret_cast<void*>(&cusolverDnZheevj_bufferSize)},
     {"cusolverDnZpotrf", reinterpret_cast<void*>(&cusolverDnZpotrf)},
     {"cusolverDnZpotrfBatched", reinterpret_cast<void*>(&cusolverDnZpotrfBatched)},
     {"cusolverDnZpotrf_bufferSize", reinterpret_cast<void*>(&cusolverDnZpotrf_bufferSize)},

@@ -5,7 +5,7 @@
 namespace mnemosyne {
 
 constexpr int kProtocolVersion = 4;
-constexpr const char* kSpecDigest = "1e13b843f1e785e9";
+constexpr const char* kSpecDigest = "45ffcc41efcbcc93";
 
 enum class Number {
   malloc = 1,
@@ -246,6 +246,9 @@ enum class Number {
   tensor_map = 237,
   tensor_map_im2col = 238,
   memset_words = 239,
+  cufft_call = 240,
+  cusolver_call = 241,
+  cusparse_call = 242,
 };
 
 }  // namespace mnemosyne

@@ -181,6 +181,11 @@ std::pair<int, nb::bytes> dnn_weight_params(cuda::CudaExecutor& e, uint64_t hand
   return {status, nb::bytes(params.data(), params.size())};
 }
 
+std::pair<int, uint64_t> begin_operation(cuda::CudaExecutor& e, uint64_t stream) {
+  auto [code, handle] = e.begin_operation(stream);
+  return {code, reinterpret_cast<uint64_t>(handle)};
+}
+
 void add_cuda(nb::module_& m) {
   using cuda::CudaExecutor, cuda::Watch;
   m.attr("STREAMS") = cuda::Streams::kMost;
@@ -225,6 +230,8 @@ void add_cuda(nb::module_& m) {
       .def("dnn_dropout_states", &dnn_dropout_states)
       .def("dnn_weight_space", &dnn_weight_space)
       .def("dnn_weight_params", &dnn_weight_params)
+      .def("begin_operation", &begin_operation, nb::call_guard<nb::gil_scoped_release>())
+      .def("end_operation", &CudaExecutor::end_operation, nb::call_guard<nb::gil_scoped_release>())
       .def("idle", &CudaExecutor::idle)
       .def("synchronize", &synchronize)
       .def("end", &CudaExecutor::end, nb::call_guard<nb::gil_scoped_release>());

@@ -150,6 +150,16 @@ LIBRARIES = [
     ),
 ]  # fmt: skip
 
+# A call of a library, by the name of its function: ``stream`` is its handle's, ``arguments`` those
+# of its parameters that go in, as rows.py says: numbers, handles and pointers as integers, bytes,
+# scalars as bytes or (in device memory) as pointers. ``results`` are not a list: the reply holds
+# what comes back, one value a parameter.
+_CALL = (TEXT("function"), STREAM(), LIST("arguments"))
+CARRIERS = [
+    Message(f"{library}_call", _CALL, (LIST("results"),), journal=True)
+    for library in ("cufft", "cusolver", "cusparse")
+]
+
 # token: what a cudaIpc handle holds besides its mark.
 SHARING = [
     Message("ipc_export_memory", (PTR("devPtr"),), (BYTES("token"),), journal=True),
@@ -167,7 +177,7 @@ GRAPHS = [
     Message("graph_destroy", (I64("graph"),), journal=True),
 ]
 
-MESSAGES = [*MEMORY, *KERNELS, *LIBRARIES, *SHARING, *GRAPHS]
+MESSAGES = [*MEMORY, *KERNELS, *LIBRARIES, *CARRIERS, *SHARING, *GRAPHS]
 
 MODULE_UNKNOWN = -1  # status of a ``kernel`` reply: send the module's bytes
 CACHE_CONFIG = -1  # attribute of ``function_attribute``: the value of cudaFuncSetCacheConfig

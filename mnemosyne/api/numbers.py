@@ -240,4 +240,7 @@ NUMBERED: tuple[str, ...] = (
     "tensor_map",
     "tensor_map_im2col",
     "memset_words",
+    "cufft_call",
+    "cusolver_call",
+    "cusparse_call",
 )

@@ -1,9 +1,11 @@
 """The words the specification is written in.
 
 How this works: a *call* is an exported C function. A regular call (ASYNC, SYNC, ONCE) is its own
-*message*: its stub is generated and its parameters are the frame's fields. A CUSTOM call has a
-hand-written stub, which sends messages declared on their own. Meaning sits in the parameter's kind:
-a stream is checked and numbered as a stream wherever it occurs.
+*message*: its stub is generated and its parameters are the frame's fields. One with a ``via`` is
+carried by that message instead, as its name and the list of its arguments; both sides know from its
+parameters what the list holds. A CUSTOM call has a hand-written stub, which sends messages declared
+on their own. Meaning sits in the parameter's kind: a stream is checked and numbered as a stream
+wherever it occurs.
 """
 
 from __future__ import annotations
@@ -37,6 +39,8 @@ class Kind(Enum):
     EVENT = "event"
     BLAS = "blas"  # cuBLAS or cublasLt handle
     CUDNN = "cudnn"  # cuDNN handle
+    HANDLE = "handle"  # any other library's handle or descriptor; its type is in ``of``
+    SCRATCH = "scratch"  # host memory that only the library uses: nothing of it travels
     FUNCTION = "function"  # kernel id given out by the server
     SCALAR = "scalar"  # host or device scalar: bytes when on the host, else a device pointer
     RESULT = "result"  # where a scalar goes: a device pointer, or 0 for into the reply as bytes
@@ -52,7 +56,8 @@ class Way(Enum):
     OUT = "out"  # comes back in the reply
     NEW = "new"  # the client invents the handle and sends its number
     GONE = "gone"  # the handle is dead after the call
-    INOUT = "inout"  # SCALAR: changed in place; when on the host, the reply brings the new bytes
+    # INT: changed in place; SCALAR: likewise; when on the host, the reply brings the new bytes
+    INOUT = "inout"
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,8 @@ class Field:
     kind: Kind
     ctype: str  # C type as the prototype spells it
     way: Way = Way.IN
-    size: str = ""  # BYTES, SCALAR, RESULT: C expression of the length in bytes
+    size: str = ""  # BYTES, SCALAR, RESULT, SCRATCH: C expression of the length in bytes
+    of: str = ""  # HANDLE: the library's name of its type
 
     @property
     def out(self) -> Field:
@@ -79,7 +85,8 @@ class Field:
 
     @property
     def inout(self) -> Field:
-        return replace(self, way=Way.INOUT)
+        ctype = self.ctype + "*" if self.kind is Kind.INT else self.ctype
+        return replace(self, way=Way.INOUT, ctype=ctype)
 
 
 @dataclass(frozen=True)
@@ -105,11 +112,13 @@ class Call:
     reason: str = ""
     journal: bool = False
     lane: bool = False
+    via: str = ""  # the message that carries the call
+    lossy: bool = False  # leaves in its last handle what the journal cannot make again
 
     @property
     def message(self) -> Message | None:
-        """The message a regular call is; None where the stub is hand-written or refuses."""
-        if self.mode not in (Mode.ASYNC, Mode.SYNC, Mode.ONCE):
+        """The message a regular call is; None where another carries it, or nothing is sent."""
+        if self.via or self.mode not in (Mode.ASYNC, Mode.SYNC, Mode.ONCE):
             return None
         sent = tuple(p for p in self.params if p.way is not Way.OUT)
         outputs = tuple(p for p in self.params if p.way is Way.OUT)
@@ -143,7 +152,13 @@ class Spec:
         return {n: m for n, name in enumerate(self.numbered, 1) if (m := self._by_name.get(name))}
 
     @cached_property
+    def carried(self) -> dict[str, dict[str, Call]]:
+        """By message: the calls that it carries, by name."""
+        carriers = sorted({c.via for c in self.calls if c.via})
+        return {via: {c.name: c for c in self.calls if c.via == via} for via in carriers}
+
+    @cached_property
     def digest(self) -> str:
         """Changes whenever the meaning of a frame changes; client and server must agree."""
-        text = repr(sorted(self.messages.items(), key=lambda item: item[0]))
+        text = repr((sorted(self.messages.items(), key=lambda item: item[0]), self.carried))
         return hashlib.sha256(text.encode()).hexdigest()[:16]

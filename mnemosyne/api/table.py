@@ -2,7 +2,17 @@
 
 from pathlib import Path
 
-from mnemosyne.api import cublas, cudart, cudnn, cudnn_rnn, driver, messages
+from mnemosyne.api import (
+    cublas,
+    cudart,
+    cudnn,
+    cudnn_rnn,
+    cufft,
+    cusolver,
+    cusparse,
+    driver,
+    messages,
+)
 from mnemosyne.api.numbers import NUMBERED
 from mnemosyne.api.spec import Call, Mode, Spec
 from mnemosyne.api.words import handwritten
@@ -49,7 +59,8 @@ def _declared() -> list[Call]:
     native = [Call(c.name, library_of(c.name), c.mode, reason=c.reason) for c in _NATIVE]
     return [
         *cudart.REGULAR, *cudart.BY_HAND, *cublas.REGULAR, *cublas.BY_HAND,
-        *cudnn.REGULAR, *cudnn.BY_HAND, *cudnn_rnn.BY_HAND,
+        *cudnn.REGULAR, *cudnn.BY_HAND, *cudnn_rnn.BY_HAND, *cufft.REGULAR, *cufft.BY_HAND,
+        *cusolver.REGULAR, *cusolver.BY_HAND, *cusparse.REGULAR, *cusparse.BY_HAND,
         *driver.BY_HAND, *driver.REFUSED, *native,
     ]  # fmt: skip
 

@@ -47,6 +47,15 @@ def CUDNN(name: str = "handle") -> Field:
     return Field(name, Kind.CUDNN, "cudnnHandle_t")
 
 
+def HANDLE(name: str, of: str, ctype: str = "void*") -> Field:
+    return Field(name, Kind.HANDLE, ctype, of=of)
+
+
+def SCRATCH(name: str, size: str) -> Field:
+    """Host memory that only the library uses."""
+    return Field(name, Kind.SCRATCH, "void*", size=size)
+
+
 def FUNCTION(name: str = "function") -> Field:
     return Field(name, Kind.FUNCTION, "uint64_t")
 

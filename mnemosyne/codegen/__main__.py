@@ -8,13 +8,14 @@ from typing import Annotated
 import typer
 
 from mnemosyne.api import SPEC
-from mnemosyne.codegen import calls, coverage, exports, numbers, stubs
+from mnemosyne.codegen import calls, coverage, exports, libraries, numbers, stubs
 
 FILES = {
     "csrc/generated/numbers.h": numbers.render,
     "csrc/generated/calls.h": calls.render,
     "csrc/generated/blas_calls.h": calls.render_blas,
     "csrc/generated/stubs.cpp": stubs.render,
+    "csrc/generated/libraries.cpp": libraries.render,
     "csrc/generated/refused.cpp": stubs.render_refused,
     "csrc/generated/forwards.cpp": stubs.render_forwards,
     "csrc/generated/exports.map": exports.render_map,

@@ -160,7 +160,8 @@ _FUNCTION_POINTER = re.compile(r"using (\w+) = [^;]*\(\*\)")
 def our_prototypes(sources: Path) -> set[str]:
     """Every declaration of an exported function; all pointers are void*: 'int f(int, void*)'."""
     found = set()
-    for path in [*sources.glob("client_hook/*.cpp"), sources / "generated/stubs.cpp"]:
+    generated = [sources / "generated" / name for name in ("stubs.cpp", "libraries.cpp")]
+    for path in [*sources.glob("client_hook/*.cpp"), *generated]:
         text = path.read_text()
         pointers = set(_FUNCTION_POINTER.findall(text))
         for result, name, parameters in _PROTOTYPE.findall(text):

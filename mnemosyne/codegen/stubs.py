@@ -30,7 +30,10 @@ _UNSIGNED = ("size_t", "unsigned int", "uint64_t")
 _TAKE = {Kind.INT: "integer()", Kind.REAL: "real()", Kind.PTR: "integer()"}
 
 #: How a library words errors, by what its functions return.
-_CODES = {"cublasStatus_t": "kBlas", "cudnnStatus_t": "kCudnn"}
+CODES = {
+    "cublasStatus_t": "kBlas", "cudnnStatus_t": "kCudnn", "cufftResult": "kFft",
+    "cusolverStatus_t": "kSolver", "cusparseStatus_t": "kSparse",
+}  # fmt: skip
 
 #: "Not supported" (or the nearest the library has) in each library's own codes.
 REFUSAL_CODE = {
@@ -105,7 +108,7 @@ def prototype(call: Call) -> str:
 def _stub(call: Call) -> str:
     message = call.message
     assert message is not None
-    codes = f"Codes::{_CODES.get(call.result, 'kCuda')}"
+    codes = f"Codes::{CODES.get(call.result, 'kCuda')}"
     lines = [f"  Frame frame(Number::{call.name}, {len(message.fields)}, {codes});"]
     lines += [f"  frame.{_put(call, p)};" for p in message.fields]
     lines += _ending(call, message.outputs)

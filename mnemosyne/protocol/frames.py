@@ -69,7 +69,7 @@ def _integer(low: int, high: int) -> Check:
     return lambda value: type(value) is int and low <= value <= high
 
 
-_is_unsigned = _integer(0, 2**64 - 1)
+is_unsigned = _integer(0, 2**64 - 1)
 _is_signed = _integer(-(2**63), 2**63 - 1)
 
 
@@ -85,8 +85,8 @@ def _is_text(value: Any) -> bool:
     return type(value) is str
 
 
-def _is_scalar(value: Any) -> bool:
-    return 0 < len(value) <= _MAX_SCALAR if type(value) is bytes else _is_unsigned(value)
+def is_scalar(value: Any) -> bool:
+    return 0 < len(value) <= _MAX_SCALAR if type(value) is bytes else is_unsigned(value)
 
 
 def _list_of(*kinds: type) -> Check:
@@ -101,15 +101,16 @@ def _list_of(*kinds: type) -> Check:
 
 
 #: By C type: what an integer can be.
-_INTEGERS = {
+INTEGERS = {
+    "signed char": _integer(-(2**7), 2**7 - 1),
     "int": _integer(-(2**31), 2**31 - 1),
     "unsigned int": _integer(0, 2**32 - 1),
     "long long": _is_signed,
-    "size_t": _is_unsigned,
+    "size_t": is_unsigned,
 }
 _CHECK_OF_KIND: dict[Kind, Check] = {
     Kind.REAL: _is_real,
-    Kind.SCALAR: _is_scalar,
+    Kind.SCALAR: is_scalar,
     Kind.BYTES: _is_bytes,
     Kind.TEXT: _is_text,
     Kind.LIST: _list_of(int, bytes, str),
@@ -120,10 +121,10 @@ _is_lanes_list = _list_of(int, bytes)
 def _check_of(message: Message, field: Field) -> Check:
     """As strict as csrc/lane/fields.h, which reads a lane's messages in C++."""
     if field.kind is Kind.INT:
-        return _INTEGERS[field.ctype]
+        return INTEGERS[field.ctype]
     if field.kind is Kind.LIST and message.lane:
         return _is_lanes_list
-    return _CHECK_OF_KIND.get(field.kind, _is_unsigned)  # pointers, handles
+    return _CHECK_OF_KIND.get(field.kind, is_unsigned)  # pointers, handles
 
 
 _CHECKS = {

@@ -1,7 +1,8 @@
 """How a call fails: with CUDA's own code and one line for people.
 
 Codes are those of driver_types.h (cudaError_t), cublas_api.h (cublasStatus_t) and cudnn_graph.h
-(cudnnStatus_t).
+(cudnnStatus_t), cufft.h (cufftResult), cusolver_common.h (cusolverStatus_t) and cusparse.h
+(cusparseStatus_t).
 """
 
 from __future__ import annotations
@@ -39,6 +40,18 @@ _BLAS_STATUS = {
     NOT_SUPPORTED: 15,
 }
 
+#: By cudaError_t: what cuFFT, cuSOLVER and cuSPARSE call it, and what else they say.
+_FFT_STATUS = {
+    INVALID_VALUE: 4, OUT_OF_MEMORY: 2, INVALID_RESOURCE_HANDLE: 1, UNKNOWN: 5, NOT_SUPPORTED: 16,
+}  # fmt: skip
+_FFT_EXECUTION_FAILED = 6
+_SOLVER_STATUS = {
+    INVALID_VALUE: 3, OUT_OF_MEMORY: 2, INVALID_RESOURCE_HANDLE: 1, UNKNOWN: 7, NOT_SUPPORTED: 9,
+}  # fmt: skip
+_SOLVER_EXECUTION_FAILED = 6
+_SPARSE_STATUS = {**_SOLVER_STATUS, NOT_SUPPORTED: 10}
+_SPARSE_EXECUTION_FAILED = 6
+
 
 class CallError(Exception):
     """A call failed as CUDA lets it fail; the session goes on. ``code`` is a cudaError_t."""
@@ -65,3 +78,18 @@ def blas_status(code: int) -> int:
 def cudnn_status(code: int) -> int:
     """The cudnnStatus_t that a library call returns for a cudaError_t."""
     return _CUDNN_STATUS.get(code, _CUDNN_EXECUTION_FAILED)
+
+
+def fft_status(code: int) -> int:
+    """The cufftResult that a library call returns for a cudaError_t."""
+    return _FFT_STATUS.get(code, _FFT_EXECUTION_FAILED)
+
+
+def solver_status(code: int) -> int:
+    """The cusolverStatus_t that a library call returns for a cudaError_t."""
+    return _SOLVER_STATUS.get(code, _SOLVER_EXECUTION_FAILED)
+
+
+def sparse_status(code: int) -> int:
+    """The cusparseStatus_t that a library call returns for a cudaError_t."""
+    return _SPARSE_STATUS.get(code, _SPARSE_EXECUTION_FAILED)

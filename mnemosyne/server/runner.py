@@ -21,7 +21,16 @@ from mnemosyne import _native
 from mnemosyne.api import SPEC, Message
 from mnemosyne.protocol import ProtocolError
 from mnemosyne.protocol.frames import decode, encode_reply
-from mnemosyne.server.errors import UNKNOWN, CallError, LibraryError, blas_status, cudnn_status
+from mnemosyne.server.errors import (
+    UNKNOWN,
+    CallError,
+    LibraryError,
+    blas_status,
+    cudnn_status,
+    fft_status,
+    solver_status,
+    sparse_status,
+)
 from mnemosyne.server.journal import Entries
 from mnemosyne.server.session import Deferred, DeviceLost, Handlers, Outputs, Session
 
@@ -32,7 +41,10 @@ _TAKEN_AT_ONCE = 64
 _MAX_TEXT = 400
 _NO_REPLY = -1
 #: What a failure is called in the reply, by how the message's name starts; else a cudaError_t.
-_STATUS = {"cublas": blas_status, "blas_": blas_status, "lt_": blas_status, "cudnn": cudnn_status}
+_STATUS = {
+    "cublas": blas_status, "blas_": blas_status, "lt_": blas_status, "cudnn": cudnn_status,
+    "cufft": fft_status, "cusolver": solver_status, "cusparse": sparse_status,
+}  # fmt: skip
 #: By message.
 _STATUS_OF = {
     message.name: status

@@ -91,6 +91,17 @@ class BlasHandle:
     pointer_mode: int = 0
 
 
+@dataclass(slots=True)
+class LibraryObject:
+    """A handle or descriptor of a library. ``calls``: [function, arguments] of those that made it
+    what it is; ``lossy``: they are not all; ``value``: what the device has behind it."""
+
+    of: str
+    calls: list[list[Any]] = field(default_factory=list)
+    lossy: bool = False
+    value: Any = None
+
+
 @dataclass
 class Session:
     """One client's objects, by the numbers the client chose."""
@@ -105,6 +116,7 @@ class Session:
     kept_modules: dict[int, int] = field(default_factory=dict)  # bytes in the journal, by number
     cudnn: set[int] = field(default_factory=set)
     graphs: dict[int, list[bytes]] = field(default_factory=dict)  # pieces of their frames
+    objects: dict[int, LibraryObject] = field(default_factory=dict)
     imports: dict[int, Import] = field(default_factory=dict)  # by address
     journal: Journal = field(default_factory=Journal)
 

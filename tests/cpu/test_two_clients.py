@@ -27,6 +27,7 @@ from mnemosyne.api.spec import Way
 
 INVALID_VALUE, INVALID_DEVICE_FUNCTION, INVALID_RESOURCE_HANDLE, ILLEGAL_ADDRESS = 1, 98, 400, 700
 NOT_INITIALIZED, EXECUTION_FAILED = 1, 13  # cublasStatus_t
+FFT_EXECUTION_FAILED = 6  # cufftResult
 DNN_NOT_INITIALIZED, DNN_BAD_PARAM, DNN_EXECUTION_FAILED = 1001, 2000, 5000  # cudnnStatus_t
 #: void at::native::vectorized_elementwise_kernel<4, FillFunctor<float>, std::array<char*, 1>>(...)
 FILL = (
@@ -189,6 +190,11 @@ CREATING = {
     if any(field.way is Way.NEW for field in message.fields)
 }  # fmt: skip
 new_plan = count(0x8000)
+#: A call for each message that carries some: it makes a handle.
+CALLS = {
+    "cufft_call": "cufftCreate", "cusolver_call": "cusolverDnCreate",
+    "cusparse_call": "cusparseCreate",
+}  # fmt: skip
 
 
 def _is_named(field: Field) -> bool:
@@ -234,6 +240,8 @@ def _value(client: Client, message: Message, field: Field, pointers: Iterator[in
         if field.name == "args":
             return _arguments(client.pointers[0])
         return HOST_BYTES.get(field.name, b"inline")
+    if message.name in CALLS:
+        return CALLS[message.name] if field.kind is Kind.TEXT else [next(new_plan)]
     if field.kind is Kind.LIST:
         return LISTS.get(field.name, SQUARE)
     raise AssertionError(f"{message.name}: what is a sound {field.name}?")
@@ -254,6 +262,8 @@ def _refusal(message: Message, field: Field) -> int:
     """The code that CUDA, or cuBLAS, gives for an object that does not exist."""
     if message.name.startswith("cudnn"):
         return DNN_EXECUTION_FAILED if field.kind is Kind.PTR else DNN_NOT_INITIALIZED
+    if message.name in CALLS:
+        return NOT_INITIALIZED  # in each library's own words
     if message.name.startswith(("cublas", "blas_", "lt_")):
         return EXECUTION_FAILED if field.kind in (Kind.PTR, Kind.RESULT) else NOT_INITIALIZED
     if field.kind is Kind.PTR:
@@ -391,6 +401,26 @@ def test_labels_of_another_client_cannot_be_read(clients: tuple[Client, Client])
             _sound(intruder.ring, "cudaMemsetAsync", pointer, 0, BYTES, 0)
     _fill(intruder)
     _expect_undisturbed(owner)
+
+
+def test_handles_of_libraries_are_a_clients_own(clients: tuple[Client, Client]) -> None:
+    owner, intruder = clients
+    for client, batch in (owner, 3), (intruder, 4):
+        _sound(client.ring, "cufft_call", "cufftCreate", 0, [0x77])
+        plan = [0x77, 1, struct.pack("<q", 8), b"", 1, 8, 4, b"", 1, 8, 4, batch, 4]
+        _sound(client.ring, "cufft_call", "cufftXtMakePlanMany", 0, plan)
+    _sound(owner.ring, "cufft_call", "cufftCreate", 0, [0x88])
+    for number in (0x88, 0x99):
+        assert intruder.ring.call("cufft_call", "cufftDestroy", 0, [number])[0] == NOT_INITIALIZED
+    _sound(intruder.ring, "cufft_call", "cufftDestroy", 0, [0x77])
+    for place in range(2):
+        run = [0x77, owner.pointers[0], owner.pointers[1], -1]
+        run[1 + place] = intruder.pointers[0]
+        status = owner.ring.call("cufft_call", "cufftXtExec", 0, run)[0]
+        assert status == FFT_EXECUTION_FAILED
+    _expect_undisturbed(owner)
+    for number in (0x77, 0x88):
+        _sound(owner.ring, "cufft_call", "cufftDestroy", 0, [number])
 
 
 def test_pinned_memory_is_a_clients_own(clients: tuple[Client, Client]) -> None:

@@ -195,6 +195,9 @@ def _is(frame: tuple[Any, list[Any], bytes], name: str, values: list[Any]) -> bo
 
 def _same(sent: Any, expected: Any) -> bool:
     """A scalar whose size depends on other arguments is any bytes."""
-    if isinstance(expected, str):
+    if isinstance(expected, str) and expected.startswith("0x"):
         return isinstance(sent, bytes) and sent.hex().startswith(expected[2:])
+    if isinstance(expected, list):
+        same = isinstance(sent, list) and len(sent) == len(expected)
+        return same and all(map(_same, sent, expected))
     return bool(sent == expected)

@@ -89,6 +89,28 @@ Stream CudaExecutor::stream_handle(uint64_t number) {
   return s ? s->handle : nullptr;
 }
 
+std::pair<int, Stream> CudaExecutor::begin_operation(uint64_t number) {
+  SessionStream* s = streams_.find(number);
+  int code = s ? streams_.order(s) : kInvalidResourceHandle;
+  watch_->report(code);
+  if (code) return {code, nullptr};
+  enter(s);
+  return {kSuccess, s->handle};
+}
+
+int CudaExecutor::end_operation(uint64_t number, bool failed) {
+  SessionStream* s = streams_.find(number);
+  int code = failed ? driver().cuStreamQuery(s->handle) : kSuccess;
+  if (code == kSuccess || code == kNotReady) code = streams_.fence_sometimes(s);
+  watch_->report(code);
+  try {
+    limit(s);
+  } catch (const ContextLost&) {
+    return watch_->fault();
+  }
+  return code;
+}
+
 bool CudaExecutor::idle() {
   if (streams_.idle()) return true;
   streams_.fence_all();

@@ -6,6 +6,8 @@
 // replaced (see Watch).
 #pragma once
 
+#include <utility>
+
 #include "../../generated/calls.h"
 #include "../executor.h"
 #include "blas.h"
@@ -44,6 +46,11 @@ class CudaExecutor : public Executor, public Watched {
   void remove_graph(uint64_t number) { graphs_.erase(number); }
   // The driver's handle of a stream; null: there is none.
   Stream stream_handle(uint64_t number);
+  // Around an operation that the event loop has a library put into a stream, in another thread.
+  // The stream's handle, or (a CUresult, null).
+  std::pair<int, Stream> begin_operation(uint64_t stream);
+  // `failed`: the library says so, and hides what the driver said. A CUresult.
+  int end_operation(uint64_t stream, bool failed);
   // Whether the GPU has done all the session's work.
   bool idle();
   // Waits for it, and until the GPU writes no reply any more. A CUresult.

@@ -10,7 +10,7 @@ from typing import Any
 
 from mnemosyne import _native
 from mnemosyne.api import SPEC
-from mnemosyne.server import graphs, ipc
+from mnemosyne.server import graphs, ipc, libraries
 from mnemosyne.server.devices.cpu import cudnn, launches, lt
 from mnemosyne.server.devices.cpu.device import CpuDevice
 from mnemosyne.server.devices.cpu.kernels import KernelInfo, Launch, Run
@@ -46,7 +46,8 @@ def create(threads: int) -> CpuDevice:
 
 def _handlers() -> Handlers:
     idle: Handlers = {message.name: _nothing for message in SPEC.messages.values()}
-    own = {**ipc.HANDLERS, **graphs.HANDLERS, **_REAL, "copy_fetch": _zeros}
+    called = libraries.handlers(libraries.nothing)
+    own = {**ipc.HANDLERS, **graphs.HANDLERS, **called, **_REAL, "copy_fetch": _zeros}
     return {**idle, **HANDLERS, **own}
 
 

@@ -16,7 +16,7 @@ from mnemosyne import _native
 from mnemosyne.server import graphs, ipc
 from mnemosyne.server.arena import Chunks
 from mnemosyne.server.devices import Description, Fault
-from mnemosyne.server.devices.cpu import blas, copies, cudnn, hopper, launches, lt
+from mnemosyne.server.devices.cpu import blas, copies, cudnn, hopper, launches, libraries, lt
 from mnemosyne.server.devices.cpu.bound import BoundKernels
 from mnemosyne.server.devices.cpu.kernels import Binder
 from mnemosyne.server.devices.cpu.memory import CpuMemory
@@ -33,7 +33,7 @@ def create(threads: int) -> CpuDevice:
 
     handlers = {
         **HANDLERS, **copies.HANDLERS, **launches.HANDLERS, **blas.HANDLERS, **lt.HANDLERS,
-        **cudnn.HANDLERS, **ipc.HANDLERS, **graphs.HANDLERS,
+        **cudnn.HANDLERS, **ipc.HANDLERS, **graphs.HANDLERS, **libraries.HANDLERS,
     }  # fmt: skip
     handlers["graph_launch"] = graphs.launcher(dict(handlers))
     return CpuDevice("CPU device", threads, handlers, bind)
@@ -111,6 +111,7 @@ class CpuDevice:
         graphs.restore(session, entries)
         launches.restore(session, entries)
         cudnn.restore(session, entries)
+        libraries.restore(session, entries)
 
 
 class FileChunks:

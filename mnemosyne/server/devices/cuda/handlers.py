@@ -13,7 +13,7 @@ from mnemosyne import _native
 from mnemosyne.api import SPEC
 from mnemosyne.api.messages import MODULE_UNKNOWN
 from mnemosyne.server import graphs, ipc
-from mnemosyne.server.devices.cuda import functions, memory
+from mnemosyne.server.devices.cuda import functions, libraries, memory
 from mnemosyne.server.devices.cuda.driver import check, check_code
 from mnemosyne.server.devices.cuda.session import CudaSession, when_idle
 from mnemosyne.server.errors import (
@@ -272,6 +272,7 @@ def restore(s: CudaSession, entries: Entries) -> None:
             _configure(s, handle, *settings)
     for handle, _ in of_kind(entries, "cudnn"):
         s.executor.add_dnn(handle)
+    libraries.restore(s, entries)
     graphs.restore(s, entries)
     for number, pieces in s.graphs.items():
         for piece in pieces:
@@ -290,6 +291,7 @@ def release(s: CudaSession) -> None:
     """Gives back everything but the device memory."""
     for number in s.events:
         s.shared_events.destroy(s.executor.remove_event(number))
+    libraries.release(s)
     s.executor.end()
     for address in list(s.pinned):
         _unpin(s, address)
@@ -307,6 +309,7 @@ HANDLERS: Handlers = {
     **functions.HANDLERS,
     **{m.name: _in_the_lane(m.name) for m in SPEC.messages.values() if m.lane},
     **ipc.HANDLERS,
+    **libraries.HANDLERS,
     "ipc_export_event": _export_event,
     "ipc_open_event": _open_event,
     "ipc_close_memory": _close_memory,

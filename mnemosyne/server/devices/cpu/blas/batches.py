@@ -15,7 +15,7 @@ from mnemosyne.server.errors import INVALID_VALUE, NOT_SUPPORTED, CallError, bla
 from mnemosyne.server.session import Outputs
 
 
-def _pointers(s: CpuSession, array: int, count: int) -> list[int]:
+def pointers(s: CpuSession, array: int, count: int) -> list[int]:
     found: list[int] = s.memory.view(array, torch.int64, (count,), (1,)).tolist()
     return found
 
@@ -31,7 +31,7 @@ def _gemm(
     lda: int, b: int, ldb: int, beta: Scalar, c: int, ldc: int, count: int,
 ) -> Outputs:  # fmt: skip
     check_sizes(m, n, k, count)
-    lists = (_pointers(s, array, count) for array in (a, b, c))
+    lists = (pointers(s, array, count) for array in (a, b, c))
     for left, right, out in zip(*lists, strict=True):
         PRODUCTS["gemm_v2"](
             s, t, transa, transb, m, n, k, alpha, left, lda, right, ldb, beta, out, ldc
@@ -44,7 +44,7 @@ def _trsm(
     alpha: Scalar, a: int, lda: int, b: int, ldb: int, count: int,
 ) -> Outputs:  # fmt: skip
     check_sizes(m, n, count)
-    pairs = zip(_pointers(s, a, count), _pointers(s, b, count), strict=True)
+    pairs = zip(pointers(s, a, count), pointers(s, b, count), strict=True)
     for matrix, given in pairs:
         SINGLE["trsm_v2"](s, t, side, uplo, trans, diag, m, n, alpha, matrix, lda, given, ldb)
     return None
@@ -57,10 +57,10 @@ def _getrf(
     check_sizes(n, count)
     info = _numbers(s, infos, count)
     order = _numbers(s, pivots, count, n) if pivots else None
-    for i, pointer in enumerate(_pointers(s, a, count)):
+    for i, pointer in enumerate(pointers(s, a, count)):
         matrix = Matrix(pointer, t.element, lda).view(s.memory, n, n)
         if order is None:
-            info[i] = _factorize(matrix)
+            info[i] = factorize(matrix)
             continue
         factors, exchanged, found = torch.linalg.lu_factor_ex(matrix)
         matrix.copy_(factors)
@@ -69,7 +69,7 @@ def _getrf(
     return None
 
 
-def _factorize(matrix: torch.Tensor) -> int:
+def factorize(matrix: torch.Tensor) -> int:
     """L and U in place, rows in their order; returns the first pivot that is 0, from 1, or 0."""
     first_zero = 0
     for k in range(matrix.shape[0]):
@@ -93,15 +93,15 @@ def _getrs(
     order = _numbers(s, pivots, count, n) if pivots else straight
     if ((order < 1) | (order > n)).any():
         raise CallError(INVALID_VALUE, f"pivots that are no rows of a matrix of {n} rows")
-    pairs = zip(_pointers(s, a, count), _pointers(s, b, count), order, strict=True)
+    pairs = zip(pointers(s, a, count), pointers(s, b, count), order, strict=True)
     for factors, given, exchanged in pairs:
         matrix = Matrix(factors, t.element, lda).view(s.memory, n, n)
         out = Matrix(given, t.element, ldb).view(s.memory, n, nrhs)
-        out.copy_(_solved(matrix, exchanged, out, trans))
+        out.copy_(solved(matrix, exchanged, out, trans))
     return None
 
 
-def _solved(
+def solved(
     factors: torch.Tensor, exchanged: torch.Tensor, given: torch.Tensor, trans: int
 ) -> torch.Tensor:
     right = given.conj() if trans == T else given
@@ -116,7 +116,7 @@ def _geqrf(
     rank = min(m, n)
     if rank == 0:
         return None
-    for pointer, scales in zip(_pointers(s, a, count), _pointers(s, tau, count), strict=True):
+    for pointer, scales in zip(pointers(s, a, count), pointers(s, tau, count), strict=True):
         matrix = Matrix(pointer, t.element, lda).view(s.memory, m, n)
         factors, found = torch.geqrf(matrix)
         matrix.copy_(factors)
@@ -133,7 +133,7 @@ def _gels(
     if trans or m < n:
         raise CallError(NOT_SUPPORTED, "least squares with more columns than rows, or transposed")
     info = _numbers(s, infos, count) if infos else torch.zeros(count, dtype=torch.int32)
-    pairs = zip(_pointers(s, a, count), _pointers(s, c, count), strict=True)
+    pairs = zip(pointers(s, a, count), pointers(s, c, count), strict=True)
     for i, (pointer, given) in enumerate(pairs):
         matrix = Matrix(pointer, t.element, lda).view(s.memory, m, n)
         out = Matrix(given, t.element, ldc).view(s.memory, m, nrhs)

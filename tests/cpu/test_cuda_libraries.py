@@ -1,0 +1,204 @@
+"""cuFFT, cuSOLVER and cuSPARSE on the CUDA device: how a library is called for a client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from cuda_server import CudaServer, FakeGpu, Program, finish
+from fakecuda.kernels import build_kernels
+from fakecuda.libraries import build_driver_with_libraries
+from servers import wait_until
+
+PRELUDE = """
+from ctypes import c_double, c_longlong as ll, c_byte
+def numbers(*values): return (ll * len(values))(*values)
+def plan():
+    made = c_int()
+    ok(cuda.cufftCreate(byref(made)))
+    return made
+def make(p, batch=2):
+    work = size_t()
+    ok(cuda.cufftXtMakePlanMany(p, 2, numbers(6, 8), numbers(7, 9), ll(1), ll(63), 4, None, ll(3),
+                                ll(4), 4, ll(batch), byref(work), 4))
+    return work.value
+def handle(name):
+    made = c_void_p()
+    ok(getattr(cuda, name)(byref(made)))
+    return made
+DATA = bytes(range(16))
+"""
+
+
+@dataclass
+class Libraries:
+    """A server whose libraries write down how they are called, and what starts clients of it."""
+
+    server: CudaServer
+    log: Path
+    started: list[Program]
+
+    def start(self, extra: str = "") -> Program:
+        self.started.append(self.server.program(PRELUDE + extra))
+        return self.started[-1]
+
+    def calls(self) -> list[str]:
+        """Since the last time."""
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        self.log.write_text("")
+        return lines
+
+
+@pytest.fixture(scope="module")
+def gpu_with_libraries(tmp_path_factory: pytest.TempPathFactory) -> FakeGpu:
+    folder = tmp_path_factory.mktemp("libraries")
+    return FakeGpu(build_driver_with_libraries(folder), build_kernels(folder))
+
+
+@pytest.fixture
+def libraries(gpu_with_libraries: FakeGpu, tmp_path: Path) -> Iterator[Libraries]:
+    log = tmp_path / "calls"
+    options = ("--clients", "3", "--memory-per-client", "64MiB")
+    server = gpu_with_libraries.serve(tmp_path, *options, FAKE_LIBRARY_LOG=str(log))
+    running = Libraries(server, log, [])
+    yield running
+    for program in running.started:
+        program.kill()
+    assert server.ended(*running.started), server.log.read_text()
+    finish(server)
+
+
+def test_arguments_arrive_as_the_program_gave_them(libraries: Libraries) -> None:
+    client = libraries.start("p = plan()\n")
+    assert client.get("make(p)") == 1006
+    client.do("ok(cuda.cufftSetWorkArea(p, c_void_p(malloc(512)))); synchronize()")
+    assert libraries.calls()[:2] == [
+        "create 1",
+        "plan 1 rank 2 n 6 8 in 7 step 1 63 type 4 out none step 3 4 type 4 batch 2 as 4",
+    ]
+    client.do(
+        "h, params, info = map(handle, "
+        "('cusolverDnCreate', 'cusolverDnCreateParams', 'cusolverDnCreateGesvdjInfo'))"
+    )
+    client.do("ok(cuda.cusolverDnXgesvdjSetTolerance(info, c_double(1e-3)))")
+    client.do("device, host = size_t(), size_t()")
+    client.do(
+        "ok(cuda.cusolverDnXpotrf_bufferSize(h, params, 0, ll(7), 1, None, ll(7), 1, "
+        "byref(device), byref(host)))"
+    )
+    assert client.get("device.value, host.value") == (70, 140)
+    client.do(
+        "ok(cuda.cusolverDnXpotrf(h, params, 1, ll(7), 1, c_void_p(48), ll(7), 1, None, "
+        "device, host_memory := ctypes.create_string_buffer(140), host, c_void_p(64)))"
+    )
+    client.do(
+        "N = None; ok(cuda.cusolverDnSgesvd(h, c_byte(65), c_byte(78), *[1] * 2, N, 1, N, N, "
+        "1, N, 1, N, 1, N, N)); synchronize()"
+    )
+    assert [line for line in libraries.calls() if "->" not in line] == [
+        "tolerance 0.001", "stream 0x1010",
+        "potrf uplo 1 n 7 A 0x30 room 70 140 info 0x40", "gesvd A N",
+    ]  # fmt: skip
+    client.do("rest = (c_double * 3)()")
+    client.do(
+        "ok(cuda.cusolverDnSgesvdaStridedBatched(h, 1, 1, 1, 1, N, 1, ll(1), N, ll(1), N, 1, "
+        "ll(1), N, 1, ll(1), N, 1, N, rest, 3))"
+    )
+    assert client.get("list(rest)") == [0.5, 1.5, 2.5]
+
+
+def test_a_library_works_in_the_stream_of_the_clients_handle(libraries: Libraries) -> None:
+    client = libraries.start(
+        "p, a, b, s, gate = plan(), malloc(16), malloc(16), stream(1), Gate()\n"
+    )
+    client.do("make(p); put(a, bytes(16)); put(b, bytes(16)); ok(cuda.cufftSetStream(p, s))")
+    client.do("gate.close(s); fill(a, 0x03020100, 4, s)")
+    run = "ok(cuda.cufftXtExec(p, c_void_p(a), c_void_p(b), -1))"
+    client.do(run)
+    assert client.get("cuda.cudaStreamQuery(s)") == 600  # not ready: it waits behind the gate
+    client.do("gate.open(); ok(cuda.cudaStreamSynchronize(s))")
+    assert client.get("words(b, 4)") == [0x03020100] * 4
+    client.do(run + "; ok(cuda.cufftSetStream(p, None)); " + run + "; synchronize()")
+    calls = [line.split()[0] for line in libraries.calls()]
+    assert calls == ["create", "plan", "stream", "exec", "exec", "stream", "exec"]
+
+
+def test_scalars_are_where_the_pointer_mode_says(libraries: Libraries) -> None:
+    client = libraries.start("h, d = handle('cusparseCreate'), handle('cusparseCreateMatDescr')\n")
+    client.do("""def sum(alpha, beta):
+    N = None
+    return cuda.cusparseScsrgeam2(h, 4, 5, alpha, d, 0, N, N, N, beta, d, 0, N, N, N, d, N, N, N, N)
+def count(n):
+    N = None
+    return cuda.cusparseXcsrgeam2Nnz(h, 4, 5, d, 0, N, N, d, 0, N, N, d, N, n, N)
+n = c_int()
+ok(sum(byref(c_float(1.5)), byref(c_float(-2)))); ok(count(byref(n)))
+ok(cuda.cusparseSetPointerMode(h, 1))
+ok(sum(c_void_p(48), c_void_p(64))); ok(count(c_void_p(80)))
+ok(cuda.cusparseSetPointerMode(h, 0))
+ok(sum(byref(c_float(3)), byref(c_float(4)))); synchronize()""")
+    assert client.get("n.value") == 77
+    assert [line for line in libraries.calls() if "->" not in line][1:] == [
+        "sum of 4 5 by 1.5 -2", "mode 1", "sum of 4 5 in device memory",
+        "count into device memory 0x50", "mode 0", "sum of 4 5 by 3 4",
+    ]  # fmt: skip
+
+
+def test_the_program_gets_the_status_of_the_library(libraries: Libraries) -> None:
+    client = libraries.start("p = plan()\nmake(p)\n")
+    assert client.get("[cuda.cufftXtExec(p, None, None, code) for code in (8, 13)]") == [8, 13]
+    assert client.get("cuda.cudaDeviceSynchronize()") == 0
+    assert client.get("cuda.cufftXtExec(12345, None, None, 1)") == 1  # CUFFT_INVALID_PLAN
+    assert client.get("cuda.cufftSetStream(p, c_void_p(12345))") == 1
+    assert client.get("cuda.cufftSetStream(12345, None)") == 1
+
+
+def test_a_captured_stream_refuses_a_librarys_work(libraries: Libraries) -> None:
+    client = libraries.start("p, s, graph = plan(), stream(1), c_void_p()\nmake(p)\n")
+    client.do("ok(cuda.cufftSetStream(p, s)); ok(cuda.cudaStreamBeginCapture(s, 1))")
+    assert client.get("cuda.cufftXtExec(p, None, None, 1)") == 5  # CUFFT_INTERNAL_ERROR
+    assert client.get("cuda.cudaStreamEndCapture(s, byref(graph))") == 901
+    client.do("synchronize()")
+    assert [line.split()[0] for line in libraries.calls()] == ["create", "plan"]
+
+
+def test_a_fault_that_a_library_hides_is_noticed(libraries: Libraries) -> None:
+    client, neighbour = libraries.start("p, a = plan(), malloc(32)\n"), libraries.start()
+    client.do("make(p); synchronize()")
+    neighbour.do("a = malloc(4); fill(a, 7); synchronize()")
+    client.do("launch('fake_illegal'); cuda.cufftXtExec(p, c_void_p(a), c_void_p(a + 16), 1)")
+    assert client.get("cuda.cudaDeviceSynchronize()") == 700
+    assert wait_until(libraries.server.accepts, 60)
+    assert neighbour.get("words(a)") == [7]
+
+
+def test_a_client_that_ends_takes_its_handles_with_it(libraries: Libraries) -> None:
+    first, second = libraries.start("p = plan()\n"), libraries.start("p, q = plan(), plan()\n")
+    first.do("h = handle('cusolverDnCreate'); make(p)")
+    second.do("make(p); make(q); ok(cuda.cufftDestroy(p)); synchronize()")
+    libraries.calls()
+    first.kill()
+    assert libraries.server.ended(first)
+    gone = libraries.calls()
+    assert [line.split()[:2] for line in gone] == [["destroy", "1"], ["destroy", "solver"]]
+    assert second.get("make(q)") == 1006
+    assert second.get("cuda.cufftXtExec(p, None, None, 1)") == 1
+
+
+def test_handles_are_made_again_in_another_worker(libraries: Libraries) -> None:
+    client, guilty = libraries.start(), libraries.start()
+    client.do("p, a, b = plan(), malloc(16), malloc(16)")
+    client.do("ok(cuda.cufftSetAutoAllocation(p, 1)); ok(cuda.cufftSetAutoAllocation(p, 0))")
+    client.do("make(p, 5); put(a, DATA); put(b, bytes(16))")
+    libraries.calls()
+    assert guilty.get("launch('fake_illegal') or cuda.cudaDeviceSynchronize()") == 700
+    assert wait_until(libraries.server.accepts, 60)
+    client.do("ok(cuda.cufftXtExec(p, c_void_p(a), c_void_p(b), 1)); synchronize()")
+    assert client.get("get(b, 16) == DATA")
+    assert [line for line in libraries.calls() if "destroy" not in line] == [
+        "create 1", "allocate 1 0",
+        "plan 1 rank 2 n 6 8 in 7 step 1 63 type 4 out none step 3 4 type 4 batch 5 as 4",
+        "stream 1", "exec 1 1",
+    ]  # fmt: skip
