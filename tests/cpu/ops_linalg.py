@@ -71,7 +71,6 @@ CASES: dict[str, Case] = {
     "solve vectors": lambda d: [L.solve(sound(d, 4, 6, 6), values(d, 4, 6))],
     "solve, gradients": _solve_gradient,
     **{f"inverse {k}": lambda d, k=k: [L.inv(sound(d, 4, 6, 6, kind=k))] for k in KINDS},
-    "logarithm of the determinant": lambda d: L.slogdet(sound(d, 4, 6, 6)),
     **{
         f"triangular {k} {batch} upper={upper} left={left}": _triangular(k, batch, upper, left)
         for k in KINDS for batch in ((), (4,)) for upper in (True, False) for left in (True, False)

@@ -201,3 +201,21 @@ for call in SPEC.calls:
 print(len(VARIANTS), failed)
 """
     assert output(server, code) == ["144 []"]
+
+
+def test_a_handle_of_cublaslt_multiplies_batches(server: Server) -> None:
+    code = """
+lt, stream, desc = c_void_p(), c_void_p(7), c_void_p()
+print(cuda.cublasLtCreate(byref(lt)), cuda.cublasGetStream_v2(handle, byref(stream)), stream.value)
+assert cuda.cublasLtMatmulDescCreate(byref(desc), 68, 0) == 0
+layout, count, apart = c_void_p(), c_int(2), c_int64(1)
+BATCH_COUNT, BATCH_OFFSET = 5, 6
+assert cuda.cublasLtMatrixLayoutCreate(byref(layout), 0, c_size_t(1), c_size_t(1), c_int64(1)) == 0
+print(cuda.cublasLtMatrixLayoutSetAttribute(layout, BATCH_COUNT, byref(count), c_size_t(4)),
+      cuda.cublasLtMatrixLayoutSetAttribute(layout, BATCH_OFFSET, byref(apart), c_size_t(8)))
+a, b, d, one, zero = floats(2, 3), floats(5, 7), floats(0, 0), c_float(1), c_float(0)
+print(cuda.cublasLtMatmul(lt, desc, byref(one), a, layout, b, layout, byref(zero), d, layout, d,
+                          layout, None, None, c_size_t(0), None), get(d, "2f"))
+print(cuda.cublasLtDestroy(lt), cuda.cublasLtDestroy(lt))
+"""
+    assert output(server, code) == ["0 0 None", "0 0", "0 [10.0, 21.0]", "0 1"]

@@ -213,7 +213,8 @@ CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode) {
   return call(__func__, kContext, [&](Lock&) {
     Stream* s = find_stream(stream);
     bool refused = !environment("FAKECUDA_CAPTURE", 1);
-    if (refused || s == legacy_stream() || s->captured) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (refused || s == legacy_stream() || s->captured)
+      return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     s->captured = std::make_unique<std::vector<Work>>();
     return CUDA_SUCCESS;
   });

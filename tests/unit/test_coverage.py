@@ -82,7 +82,29 @@ def test_the_client_exports_exactly_what_the_table_says_it_does() -> None:
     assert defined == expected | {"dlopen"}
 
 
-UNCALLED: frozenset[str] = frozenset()
+#: What no recorded test calls: found by name in a library that was opened, which the recorder does
+#: not see, or called by no test.
+_UNCALLED = """
+__cudaInitModule __cudaRegisterManagedVar cuCtxGetLimit cuCtxSetCurrent cuCtxSetLimit
+cuCtxSynchronize cuDeviceComputeCapability cuDeviceGetAttribute cuDeviceGetUuid_v2
+cuDevicePrimaryCtxRelease_v2 cuDevicePrimaryCtxRetain cuGetErrorString cuGetExportTable
+cuGetProcAddress cuLaunchCooperativeKernel cuMemGetAddressRange_v2 cuModuleLoadDataEx
+cuPointerGetAttribute cuTensorMapEncodeIm2col cudaChooseDevice cudaDeviceReset
+cudaDeviceSetCacheConfig cudaDeviceSetLimit cudaFreeAsync cudaFuncSetCacheConfig
+cudaGraphRetainUserObject cudaHostUnregister cudaInitDevice cudaKernelSetAttributeForDevice
+cudaLaunchCooperativeKernel cudaLaunchKernelExC cudaLibraryGetKernel cudaLibraryLoadData
+cudaLibraryUnload cudaMallocAsync cudaMallocFromPoolAsync cudaMallocHost cudaMemcpyPeer
+cudaMemcpyPeerAsync cudaMemset2D cudaProfilerStart cudaProfilerStop cudaSetDeviceFlags
+cudaUserObjectCreate cudaUserObjectRelease cudnnFindConvolutionBackwardDataAlgorithmEx
+cudnnFindConvolutionBackwardFilterAlgorithmEx cudnnFindConvolutionForwardAlgorithmEx
+cudnnGetConvolutionBackwardDataWorkspaceSize cudnnGetConvolutionBackwardFilterWorkspaceSize
+cudnnGetConvolutionForwardWorkspaceSize cudnnGetFilterNdDescriptor
+nvmlDeviceGetComputeRunningProcesses nvmlDeviceGetComputeRunningProcesses_v3
+nvmlDeviceGetHandleByPciBusId_v2 nvmlDeviceGetHandleByUUID nvmlDeviceGetUUID nvmlErrorString
+nvmlInit nvmlInitWithFlags nvmlShutdown nvmlSystemGetCudaDriverVersion_v2
+nvmlSystemGetDriverVersion
+"""
+UNCALLED = frozenset(_UNCALLED.split())
 ANSWERED = {
     call.name for call in SPEC.calls
     if call.mode not in (Mode.NATIVE, Mode.FORWARD, Mode.REFUSED)
