@@ -23,8 +23,8 @@ RUN, SHARED = CASES / "run.py", CASES / "case.py"
 NATIVE_RUNS = 2
 NATIVE_RUNS_THAT_DIFFER = 5  # among themselves, or from ours
 CLIENTS_AT_ONCE = 3  # a case may start another process
-PATIENCE = 120.0  # seconds that a case may take
-ON_CPU = 0.05  # relative, for a CPU's kernels: they round 16 bits elsewhere than a GPU's
+PATIENCE = 90.0  # seconds that a case may take
+ON_CPU = 0.1  # relative, for a CPU's kernels: they round 16 bits elsewhere than a GPU's
 PACKAGES = ("accelerate", "lightning", "peft", "torchvision", "transformers", "triton")
 
 Said = Mapping[str, Any]

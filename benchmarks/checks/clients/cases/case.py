@@ -95,7 +95,7 @@ def training(
     model: nn.Module, loss_of: Callable[[nn.Module], Tensor], amp: torch.dtype | None = None
 ) -> Step:
     """A step that returns its loss; float16 with a GradScaler."""
-    rate = pick(1e-2, 1e-4)  # a tiny batch multiplies what another device rounds differently
+    rate = pick(1e-2, 1e-6)  # a tiny batch multiplies what another device rounds differently
     optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
     scaler = torch.amp.GradScaler(Setting.device, enabled=amp is torch.float16)
 
