@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.checks.losses import distance_to_nearest, judge
+from benchmarks.checks.losses import distance, distance_to_nearest, judge
 from benchmarks.checks.results import Check, Verdict
 
 LONGEST, NARROW = 160, 60  # characters of an error that is quoted: ours, native's
@@ -93,17 +93,29 @@ def _results(ours: Outcome, natives: Sequence[Outcome], tolerance: float) -> tup
     counts = {len(native.shas) for native in natives}
     if counts != {len(ours.shas)}:
         return False, f"{len(ours.shas)} results, natively {sorted(counts)}"
-    near = 0
+    near, widest = 0, _widest(natives)
     for place, sha in enumerate(ours.shas):
         known = {native.shas[place] for native in natives}
         if sha in known:
             continue
         spread = [[native.fingerprints[place]] for native in natives]
-        found = judge([ours.fingerprints[place]], spread, tolerance)
-        if not found.holds or (len(known) == 1 and not tolerance):
+        allowed = max(tolerance, widest) if len(known) == 1 else tolerance
+        found = judge([ours.fingerprints[place]], spread, allowed)
+        if not found.holds or (len(known) == 1 and not allowed):
             return False, f"result {place + 1} differs: {_apart(place, ours, natives)}"
         near += 1
     return True, f"{near} within {_allowed(tolerance)}" if near else "bit-identical"
+
+
+def _widest(natives: Sequence[Outcome]) -> float:
+    """How far native runs are apart in the result that varies most.
+
+    Where the order of a sum is left to chance, a few runs show it in some results only.
+    """
+    places = zip(*(native.fingerprints for native in natives), strict=True)
+    return max(
+        (distance(one, other) for place in places for one in place for other in place), default=0.0
+    )
 
 
 def _apart(place: int, ours: Outcome, natives: Sequence[Outcome]) -> str:
