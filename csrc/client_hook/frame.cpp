@@ -19,7 +19,9 @@ struct Succeeded {
     return contents.count(content);
   }
   void add(uint64_t content) {
+    constexpr size_t kMost = 1 << 18;  // sparse matrices may have another one in each step
     std::lock_guard<std::mutex> lock(tables_mutex());
+    if (contents.size() >= kMost) contents.clear();
     contents.insert(content);
   }
 };

@@ -102,8 +102,8 @@ def _in_stream(s: CudaSession, c: LibraryCall, action: Callable[[], int]) -> int
     status = -1
     try:
         status = _set(c, stream) or action()
-        if any(p.kind is Kind.SCRATCH for p in c.call.params):  # it is given back now
-            check(driver.cuStreamSynchronize(stream))
+        if any(p.kind is Kind.SCRATCH and carried.room(p, c.values) for p in c.call.params):
+            check(driver.cuStreamSynchronize(stream))  # the memory is given back now
     finally:
         code = s.executor.end_operation(c.stream, status != SUCCESS)
     check_code(code)
