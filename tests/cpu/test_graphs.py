@@ -133,7 +133,7 @@ def test_a_graph_comes_in_pieces_and_outlives_its_worker(
 def test_graphs_are_a_clients_own(client: RingClient, logged: LoggedServer) -> None:
     other = logged.client()
     p = memory(client)
-    mine, foreign = ("copy_inline", p, b"12345678", 0), ("copy_inline", 1 << 45, b"0", 0)
+    mine, foreign = ("copy_inline", p, b"12345678", 0), ("copy_inline", 64, b"0", 0)
     assert client.call("graph_frames", GRAPH, frames(mine, foreign)) == [0]
     assert other.call("graph_launch", GRAPH, 0)[0] == INVALID_VALUE
     assert client.call("graph_launch", GRAPH, 99)[0] == INVALID_RESOURCE_HANDLE

@@ -54,6 +54,9 @@ def test_a_result_on_which_native_runs_differ_may_be_as_far_from_them_as_they_ar
     natives = [gave(("a", 1.0), (f"b{i}", 2.0 + i / 100)) for i in range(5)]
     assert verdict(gave(("a", 1.0), ("c", 2.07)), *natives) is Verdict.PASS
     assert verdict(gave(("a", 1.0), ("c", 2.2)), *natives) is Verdict.FAIL
+    unshown = [gave((sha, 1.0)) for sha in "ab"]  # bits that the fingerprint does not show
+    assert verdict(gave(("c", 1.0 + 2**-52)), *unshown) is Verdict.PASS
+    assert verdict(gave(("c", 1.0 + 2**-50)), *unshown) is Verdict.FAIL
     assert verdict(gave(("c", 1.01), ("b0", 2.0)), *natives) is Verdict.PASS  # chance, too
     assert verdict(gave(("c", 1.03), ("b0", 2.0)), *natives) is Verdict.FAIL
     assert verdict(gave(("c", 1.0), ("b0", 2.0)), natives[0], natives[0]) is Verdict.FAIL
