@@ -92,7 +92,8 @@ class RingClient:
         self.move_head(self.head)
 
     def move_head(self, position: int) -> None:
-        self._write(HEAD, "Q", position)
+        """In one piece: the server may look at any moment, and struct writes byte by byte."""
+        ctypes.c_uint64.from_buffer(self.map, HEAD).value = position
         if self._read(SERVER_SLEEPS, "I"):
             self._write(SERVER_SLEEPS, "I", 0)
             word = ctypes.c_uint32.from_buffer(self.map, SERVER_SLEEPS)

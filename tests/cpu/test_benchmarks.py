@@ -139,7 +139,7 @@ def test_a_part_that_says_nothing_has_failed(bench: Bench) -> None:
 
 
 def test_ctrl_c_ends_every_process_and_keeps_what_was_found(tmp_path: Path) -> None:
-    options = ["--only", "small,together", "--clients", "2", "--windows", "500"]
+    options = ["--only", "small,together", "--clients", "2", "--windows", "60"]
     running = subprocess.Popen(
         [*COMMAND, *options, "--out", str(tmp_path)], cwd=ROOT, text=True, stdout=subprocess.PIPE
     )

@@ -126,6 +126,6 @@ class CpuMemory:
 
 def _nowhere(ptr: int, dtype: torch.dtype, sizes: Sequence[int]) -> torch.Tensor:
     """An empty tensor may point anywhere; nothing else may point outside all regions."""
-    if 0 in sizes:
+    if 0 in sizes and max(sizes) < _INT64:
         return torch.empty(tuple(sizes), dtype=dtype)
     raise IllegalAddress(ptr)
