@@ -297,7 +297,7 @@ MNEMOSYNE_API cudnnStatus_t cudnnGetRNNWeightParams(cudnnHandle_t handle, void* 
                                                     void* bias_desc, void** bias) {
   const RnnDesc* rnn = network(descriptor);
   if (!rnn || linear_layer < 0) return kCudnnBadParam;
-  const Layer* layer;
+  const Layer* layer = nullptr;
   if (int code = find_layer(handle, *rnn, pseudo_layer, weight_bytes, space, &layer)) return code;
   if (static_cast<size_t>(linear_layer) >= layer->params.size()) return kCudnnBadParam;
   const std::array<Param, 2>& params = layer->params[linear_layer];
