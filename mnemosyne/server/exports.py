@@ -4,22 +4,39 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from mnemosyne.server.arena import Arena
 from mnemosyne.server.errors import INVALID_VALUE, CallError
-
-if TYPE_CHECKING:
-    from mnemosyne.server.session import Session
 
 TOKEN_BYTES = 16
 MEMORY, EVENT = "memory", "event"  # kinds
+
+
+class Owner(Protocol):
+    """A session, as far as others reach into it."""
+
+    number: int
+    arena: Arena
+
+    def event(self, event: int) -> Any: ...
+
+
+@dataclass(slots=True)
+class Import:
+    """Another session's memory at an address here. ``chunk``: where its mapping starts."""
+
+    token: bytes
+    chunk: int
+    size: int
+    opened: int = 1  # times
 
 
 @dataclass(frozen=True, slots=True)
 class Export:
     """An object of ``owner``; ``number`` is its address or number there."""
 
-    owner: Session
+    owner: Owner
     kind: str
     number: int
     handle: Any = None  # the device's own, where it has one
@@ -46,11 +63,11 @@ class Exports:
             raise CallError(INVALID_VALUE, f"the handle names no {kind} of a client of this server")
         return found
 
-    def remove(self, owner: Session, kind: str, number: int) -> bool:
+    def remove(self, owner: Owner, kind: str, number: int) -> bool:
         """The object is gone; False when it was not exported."""
         token = self._tokens.pop((owner.number, kind, number), None)
         return token is not None and self._by_token.pop(token, None) is not None
 
-    def remove_all(self, owner: Session) -> None:
+    def remove_all(self, owner: Owner) -> None:
         for number, kind, at in [key for key in self._tokens if key[0] == owner.number]:
             del self._by_token[self._tokens.pop((number, kind, at))]

@@ -7,29 +7,17 @@ frees it or dies. It counts against the owner's quota alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from mnemosyne.server.errors import (
     INVALID_CONTEXT,
     INVALID_RESOURCE_HANDLE,
     INVALID_VALUE,
     CallError,
 )
-from mnemosyne.server.exports import EVENT, MEMORY, Export
+from mnemosyne.server.exports import EVENT, MEMORY, Export, Import
 from mnemosyne.server.journal import Entries, of_kind
 from mnemosyne.server.session import Handlers, Outputs, Session, check_new
 
 _INTERPROCESS = 4  # cudaEventInterprocess
-
-
-@dataclass(slots=True)
-class Import:
-    """Another session's memory at an address here. ``chunk``: where its mapping starts."""
-
-    token: bytes
-    chunk: int
-    size: int
-    opened: int = 1  # times
 
 
 def _export_memory(s: Session, pointer: int) -> Outputs:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mnemosyne.protocol import ProtocolError
 from mnemosyne.server.arena import Arena, Chunks
@@ -21,13 +21,10 @@ from mnemosyne.server.errors import (
     NOT_SUPPORTED,
     CallError,
 )
-from mnemosyne.server.exports import EVENT, MEMORY, Exports
+from mnemosyne.server.exports import EVENT, MEMORY, Exports, Import
 from mnemosyne.server.hostmemory import HostMemory
 from mnemosyne.server.journal import Entries, Journal, of_kind
 from mnemosyne.server.modules import MAX_MODULE, Upload
-
-if TYPE_CHECKING:
-    from mnemosyne.server.ipc import Import
 
 _EVENT_DISABLE_TIMING = 2
 _MAX_KEPT = 16 << 20  # bytes of modules in a journal, which fits into one control message
