@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from enum import Enum
 
-from mnemosyne.protocol.control import Open
+from mnemosyne.protocol.control import Open, Ready, Welcome
 from mnemosyne.server.journal import KeptJournal
 from mnemosyne.server.listener import Peer
 from mnemosyne.server.session import Layout
@@ -76,3 +76,17 @@ class Client:
         for fd in (self.channel, self.host, self.pidfd, *(fd for _, fd in self.chunks.values())):
             os.close(fd)
         self.chunks.clear()
+
+
+def welcome(ready: Ready, client: Client | None, quota: int) -> Welcome:
+    """The answer to Hello. With ``client`` None it is to a probe, which takes no slot."""
+    at = client.layout if client else None
+    place = (
+        (at.device_base, at.device_bytes, at.host_base, at.host_bytes, at.staging_bytes)
+        if at
+        else (0, 0, 0, 0, 0)
+    )
+    return Welcome(
+        client.number if client else 0, *place, quota,
+        ready.cuda, ready.name, ready.uuid, ready.properties, ready.attributes,
+    )  # fmt: skip

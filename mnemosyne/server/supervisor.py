@@ -33,10 +33,9 @@ from mnemosyne.protocol.control import (
     Ready,
     Shutdown,
     Status,
-    Welcome,
 )
 from mnemosyne.server import versions
-from mnemosyne.server.client import Client, State
+from mnemosyne.server.client import Client, State, welcome
 from mnemosyne.server.listener import Peer
 from mnemosyne.server.slots import layout, slots_for
 from mnemosyne.server.workerprocess import CANNOT_SERVE, WorkerOptions, WorkerProcess
@@ -105,7 +104,7 @@ class Supervisor:
         purpose(self, peer, self._ready)
 
     def _probe(self, peer: Peer, ready: Ready) -> None:
-        peer.answer(_welcome(ready, None, self._quota()))
+        peer.answer(welcome(ready, None, self._quota()))
 
     def _status(self, peer: Peer, ready: Ready) -> None:
         rows = [client.status_row(time.monotonic()) for client in self._clients.values()]
@@ -265,8 +264,8 @@ class Supervisor:
             return
         client.state = State.RUNNING
         assert self._ready is not None
-        welcome = _welcome(self._ready, client, client.layout.quota)
-        client.peer.wire.send(welcome, (client.channel, client.host))
+        answer = welcome(self._ready, client, client.layout.quota)
+        client.peer.wire.send(answer, (client.channel, client.host))
         log.info("%s attached, %d MiB", client, client.layout.quota >> 20)
 
     def _closed(self, message: Closed) -> None:
@@ -385,20 +384,6 @@ class Supervisor:
     def kill_worker(self) -> None:
         """The last resort of a shutdown."""
         self._worker.kill()
-
-
-def _welcome(ready: Ready, client: Client | None, quota: int) -> Welcome:
-    """With ``client`` None: the answer to a probe, which takes no slot."""
-    at = client.layout if client else None
-    place = (
-        (at.device_base, at.device_bytes, at.host_base, at.host_bytes, at.staging_bytes)
-        if at
-        else (0, 0, 0, 0, 0)
-    )
-    return Welcome(
-        client.number if client else 0, *place, quota,
-        ready.cuda, ready.name, ready.uuid, ready.properties, ready.attributes,
-    )  # fmt: skip
 
 
 _PURPOSES: dict[str, Callable[[Supervisor, Peer, Ready], None]] = {
