@@ -1,5 +1,7 @@
 #include "cudnn_dropout.h"
 
+#include "cudnn_tensor.h"
+
 namespace mnemosyne {
 namespace {
 
@@ -23,27 +25,18 @@ void put_dropout(Frame* frame, const DropoutDesc& dropout) {
 using namespace mnemosyne;
 
 MNEMOSYNE_API cudnnStatus_t cudnnCreateDropoutDescriptor(void** descriptor) {
-  if (!descriptor) return kCudnnBadParam;
-  *descriptor = new DropoutDesc;
-  return kCudnnSuccess;
+  return create_descriptor<DropoutDesc>(descriptor);
 }
 
 MNEMOSYNE_API cudnnStatus_t cudnnDestroyDropoutDescriptor(void* descriptor) {
-  delete static_cast<DropoutDesc*>(descriptor);
-  return kCudnnSuccess;
+  return destroy_descriptor<DropoutDesc>(descriptor);
 }
 
 MNEMOSYNE_API cudnnStatus_t cudnnDropoutGetStatesSize(cudnnHandle_t handle, size_t* bytes) {
   if (!bytes) return kCudnnBadParam;
-  static std::atomic<size_t> known{0};
-  *bytes = known;
-  if (*bytes) return kCudnnSuccess;
   Frame frame(Number::cudnn_dropout_states, 2, Codes::kCudnn);
   frame.cudnn(handle);
-  Reply reply;
-  if (int code = frame.call(&reply)) return code;
-  known = *bytes = reply.values().unsigned_integer();
-  return kCudnnSuccess;
+  return ask_size(&frame, bytes);
 }
 
 // Makes the random numbers' states; without a place for them it only sets the descriptor.

@@ -212,14 +212,11 @@ int find_temp_space(cudnnHandle_t handle, const RnnDesc* rnn, int mode, const Da
 using namespace mnemosyne;
 
 MNEMOSYNE_API cudnnStatus_t cudnnCreateRNNDescriptor(void** descriptor) {
-  if (!descriptor) return kCudnnBadParam;
-  *descriptor = new RnnDesc;
-  return kCudnnSuccess;
+  return create_descriptor<RnnDesc>(descriptor);
 }
 
 MNEMOSYNE_API cudnnStatus_t cudnnDestroyRNNDescriptor(void* descriptor) {
-  delete static_cast<RnnDesc*>(descriptor);
-  return kCudnnSuccess;
+  return destroy_descriptor<RnnDesc>(descriptor);
 }
 
 MNEMOSYNE_API cudnnStatus_t cudnnSetRNNDescriptor_v8(void* descriptor, int algo, int cell, int bias,
@@ -240,14 +237,11 @@ MNEMOSYNE_API cudnnStatus_t cudnnSetRNNDescriptor_v8(void* descriptor, int algo,
 }
 
 MNEMOSYNE_API cudnnStatus_t cudnnCreateRNNDataDescriptor(void** descriptor) {
-  if (!descriptor) return kCudnnBadParam;
-  *descriptor = new DataDesc;
-  return kCudnnSuccess;
+  return create_descriptor<DataDesc>(descriptor);
 }
 
 MNEMOSYNE_API cudnnStatus_t cudnnDestroyRNNDataDescriptor(void* descriptor) {
-  delete static_cast<DataDesc*>(descriptor);
-  return kCudnnSuccess;
+  return destroy_descriptor<DataDesc>(descriptor);
 }
 
 MNEMOSYNE_API cudnnStatus_t cudnnSetRNNDataDescriptor(void* descriptor, int type, int layout,

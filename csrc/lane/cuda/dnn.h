@@ -140,6 +140,8 @@ class DnnSession {
   // A descriptor that is made once for each content. Null: see status.
   void* kept(const Making& making, const List& content, int* status);
   void* tensor(const List& content, int* status);
+  // The same; null for an empty description.
+  void* optional_tensor(const List& content, int* status);
   void* filter(const List& content, int* status);
   void* loss(const List& content, int* status);
   void* transformer(const List& content, int* status);

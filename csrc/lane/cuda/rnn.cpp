@@ -164,9 +164,6 @@ int pack_param(void* descriptor, void* address, uint64_t space, Packer* p) {
   return kDnnSuccess;
 }
 
-// No descriptor at all where there is no such state.
-bool is_absent(const List& tensor) { return tensor.size == 1; }
-
 }  // namespace
 
 void load_rnn(void* library) {
@@ -274,11 +271,16 @@ int DnnSession::run(const calls::cudnn_dropout_init& c, void* stream) {
   return status;
 }
 
+// No descriptor at all where there is no such state.
+void* DnnSession::optional_tensor(const List& content, int* status) {
+  return content.size == 1 ? nullptr : tensor(content, status);
+}
+
 int DnnSession::run(const calls::cudnn_rnn_forward& c, void* stream) {
   int status = kDnnSuccess;
   void* handle = use(c.handle, stream, &status);
-  void* h = is_absent(c.hDesc) ? nullptr : tensor(c.hDesc, &status);
-  void* cell = is_absent(c.cDesc) ? nullptr : tensor(c.cDesc, &status);
+  void* h = optional_tensor(c.hDesc, &status);
+  void* cell = optional_tensor(c.cDesc, &status);
   if (status) return status;
   RnnDescriptors made(handle, status);
   void *network = made.network(c), *x = made.data(c.xData), *y = made.data(c.yData);
@@ -292,8 +294,8 @@ int DnnSession::run(const calls::cudnn_rnn_forward& c, void* stream) {
 int DnnSession::run(const calls::cudnn_rnn_backward_data& c, void* stream) {
   int status = kDnnSuccess;
   void* handle = use(c.handle, stream, &status);
-  void* h = is_absent(c.hDesc) ? nullptr : tensor(c.hDesc, &status);
-  void* cell = is_absent(c.cDesc) ? nullptr : tensor(c.cDesc, &status);
+  void* h = optional_tensor(c.hDesc, &status);
+  void* cell = optional_tensor(c.cDesc, &status);
   if (status) return status;
   RnnDescriptors made(handle, status);
   void *network = made.network(c), *x = made.data(c.xData), *y = made.data(c.yData);
@@ -307,7 +309,7 @@ int DnnSession::run(const calls::cudnn_rnn_backward_data& c, void* stream) {
 int DnnSession::run(const calls::cudnn_rnn_backward_weights& c, void* stream) {
   int status = kDnnSuccess;
   void* handle = use(c.handle, stream, &status);
-  void* h = is_absent(c.hDesc) ? nullptr : tensor(c.hDesc, &status);
+  void* h = optional_tensor(c.hDesc, &status);
   if (status) return status;
   RnnDescriptors made(handle, status);
   void *network = made.network(c), *x = made.data(c.xData), *y = made.data(c.yData);

@@ -183,12 +183,8 @@ def _bind_collect(kernel: KernelInfo) -> Run:
         memory, where = launch.memory, (targets, starts, stride)
         lattice = k.lattice(memory, (inputs, lengths), where, longest, blank, count)
         states = (count, times, lattice.labels.shape[1])
-        ways = k.view(memory, alpha, states, strides[6:9]) + k.view(
-            memory, beta, states, strides[9:]
-        )
-        place, log_probs = (
-            k.view(memory, at, (times, count, labels), strides[i : i + 3]).transpose(0, 1)
-            for at, i in ((target, 0), (probs, 3))
+        ways, place, log_probs = _paths(
+            k, memory, (alpha, beta, target, probs), states, labels, strides
         )
         losses = k.view(memory, loss, (count,), (1,))[:, None, None]
         found = _collected(lattice, ways, log_probs, losses)
@@ -199,6 +195,26 @@ def _bind_collect(kernel: KernelInfo) -> Run:
         place.copy_((found * scale).masked_fill(outside, 0))
 
     return run
+
+
+def _paths(
+    k: _Kernel, memory: Memory, pointers: tuple[int, ...], states: tuple[int, int, int],
+    labels: int, strides: Sequence[int],
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """All paths through each state, where gradients go, and log-probabilities.
+
+    ``pointers``: alpha, beta, gradient, log-probabilities; ``states``: their shape (sequence, time,
+    state); ``strides``: of gradient, log-probabilities, alpha, beta, three each. The second and the
+    third of the results are (sequence, time, label).
+    """
+    alpha, beta, target, probs = pointers
+    count, times, _ = states
+    ways = k.view(memory, alpha, states, strides[6:9]) + k.view(memory, beta, states, strides[9:])
+    place, log_probs = (
+        k.view(memory, at, (times, count, labels), strides[i : i + 3]).transpose(0, 1)
+        for at, i in ((target, 0), (probs, 3))
+    )
+    return ways, place, log_probs
 
 
 def _collected(lattice: _Lattice, ways: Tensor, log_probs: Tensor, loss: Tensor) -> Tensor:
@@ -230,12 +246,8 @@ def _bind_collect_labels(kernel: KernelInfo) -> Run:
         longest = int(sizes.max())
         lattice = k.lattice(memory, (inputs, lengths), where, longest, 0, count)
         labels, states = int(lattice.labels.max()) + 1, (count, times, 2 * longest + 1)
-        ways = k.view(memory, alpha, states, strides[6:9]) + k.view(
-            memory, beta, states, strides[9:]
-        )
-        place, log_probs = (
-            k.view(memory, at, (times, count, labels), strides[i : i + 3]).transpose(0, 1)
-            for at, i in ((target, 0), (probs, 3))
+        ways, place, log_probs = _paths(
+            k, memory, (alpha, beta, target, probs), states, labels, strides
         )
         losses = k.view(memory, loss, (count,), (1,))[:, None, None]
         scale = k.view(memory, grad, (count,), (step,))[:, None, None]
