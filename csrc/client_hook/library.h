@@ -34,6 +34,10 @@ struct Object {
   H handle;
 };
 template <typename H>
+struct ObjectOrNull {
+  H handle;
+};
+template <typename H>
 struct New {
   H* place;
 };
@@ -89,6 +93,11 @@ inline void put(Frame* f, const void* p) { f->pointer(p); }
 template <typename H>
 void put(Frame* f, Object<H> a) {
   f->object(table_of(a.handle), pointer_of(a.handle));
+}
+template <typename H>
+void put(Frame* f, ObjectOrNull<H> a) {
+  if (!a.handle) return f->unsigned_integer(0);
+  put(f, Object<H>{a.handle});
 }
 template <typename H>
 void put(Frame* f, New<H> a) {

@@ -421,19 +421,19 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnSsytrf_bufferSize(void* h, int n, void*
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXgeev(void* h, void* params, int jobvl, int jobvr, long long n, int typeA, void* A, long long lda, int typeW, void* W, int typeVL, void* VL, long long ldvl, int typeVR, void* VR, long long ldvr, int computeType, void* work, size_t workBytes, void* hostWork, size_t hostWorkBytes, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnXgeev"}, h, Object<void*>{h}, Object<void*>{params}, jobvl, jobvr, n, typeA, A, lda, typeW, W, typeVL, VL, ldvl, typeVR, VR, ldvr, computeType, work, workBytes, Scratch{hostWork}, hostWorkBytes, info);
+  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnXgeev"}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, jobvl, jobvr, n, typeA, A, lda, typeW, W, typeVL, VL, ldvl, typeVR, VR, ldvr, computeType, work, workBytes, Scratch{hostWork}, hostWorkBytes, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXgeev_bufferSize(void* h, void* params, int jobvl, int jobvr, long long n, int typeA, void* A, long long lda, int typeW, void* W, int typeVL, void* VL, long long ldvl, int typeVR, void* VR, long long ldvr, int computeType, size_t* workBytes, size_t* hostWorkBytes) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnXgeev_bufferSize"}, h, Object<void*>{h}, Object<void*>{params}, jobvl, jobvr, n, typeA, A, lda, typeW, W, typeVL, VL, ldvl, typeVR, VR, ldvr, computeType, Out<size_t>{workBytes}, Out<size_t>{hostWorkBytes});
+  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnXgeev_bufferSize"}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, jobvl, jobvr, n, typeA, A, lda, typeW, W, typeVL, VL, ldvl, typeVR, VR, ldvr, computeType, Out<size_t>{workBytes}, Out<size_t>{hostWorkBytes});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXgeqrf(void* h, void* params, long long m, long long n, int typeA, void* A, long long lda, int typeTau, void* tau, int computeType, void* work, size_t workBytes, void* hostWork, size_t hostWorkBytes, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnXgeqrf"}, h, Object<void*>{h}, Object<void*>{params}, m, n, typeA, A, lda, typeTau, tau, computeType, work, workBytes, Scratch{hostWork}, hostWorkBytes, info);
+  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnXgeqrf"}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, m, n, typeA, A, lda, typeTau, tau, computeType, work, workBytes, Scratch{hostWork}, hostWorkBytes, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXgeqrf_bufferSize(void* h, void* params, long long m, long long n, int typeA, void* A, long long lda, int typeTau, void* tau, int computeType, size_t* workBytes, size_t* hostWorkBytes) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnXgeqrf_bufferSize"}, h, Object<void*>{h}, Object<void*>{params}, m, n, typeA, A, lda, typeTau, tau, computeType, Out<size_t>{workBytes}, Out<size_t>{hostWorkBytes});
+  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnXgeqrf_bufferSize"}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, m, n, typeA, A, lda, typeTau, tau, computeType, Out<size_t>{workBytes}, Out<size_t>{hostWorkBytes});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXgesvdjSetMaxSweeps(void* gesvdj, int max_sweeps) {
@@ -449,31 +449,31 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnXgesvdjSetTolerance(void* gesvdj, doubl
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXpotrf(void* h, void* params, int uplo, long long n, int typeA, void* A, long long lda, int computeType, void* work, size_t workBytes, void* hostWork, size_t hostWorkBytes, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnXpotrf"}, h, Object<void*>{h}, Object<void*>{params}, uplo, n, typeA, A, lda, computeType, work, workBytes, Scratch{hostWork}, hostWorkBytes, info);
+  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnXpotrf"}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, uplo, n, typeA, A, lda, computeType, work, workBytes, Scratch{hostWork}, hostWorkBytes, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXpotrf_bufferSize(void* h, void* params, int uplo, long long n, int typeA, void* A, long long lda, int computeType, size_t* workBytes, size_t* hostWorkBytes) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnXpotrf_bufferSize"}, h, Object<void*>{h}, Object<void*>{params}, uplo, n, typeA, A, lda, computeType, Out<size_t>{workBytes}, Out<size_t>{hostWorkBytes});
+  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnXpotrf_bufferSize"}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, uplo, n, typeA, A, lda, computeType, Out<size_t>{workBytes}, Out<size_t>{hostWorkBytes});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXpotrs(void* h, void* params, int uplo, long long n, long long nrhs, int typeA, void* A, long long lda, int typeB, void* B, long long ldb, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnXpotrs"}, h, Object<void*>{h}, Object<void*>{params}, uplo, n, nrhs, typeA, A, lda, typeB, B, ldb, info);
+  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnXpotrs"}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, uplo, n, nrhs, typeA, A, lda, typeB, B, ldb, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXsyevBatched(void* h, void* params, int jobz, int uplo, long long n, int typeA, void* A, long long lda, int typeW, void* W, int computeType, void* work, size_t workBytes, void* hostWork, size_t hostWorkBytes, void* info, long long batchSize) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnXsyevBatched"}, h, Object<void*>{h}, Object<void*>{params}, jobz, uplo, n, typeA, A, lda, typeW, W, computeType, work, workBytes, Scratch{hostWork}, hostWorkBytes, info, batchSize);
+  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnXsyevBatched"}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, jobz, uplo, n, typeA, A, lda, typeW, W, computeType, work, workBytes, Scratch{hostWork}, hostWorkBytes, info, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXsyevBatched_bufferSize(void* h, void* params, int jobz, int uplo, long long n, int typeA, void* A, long long lda, int typeW, void* W, int computeType, size_t* workBytes, size_t* hostWorkBytes, long long batchSize) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnXsyevBatched_bufferSize"}, h, Object<void*>{h}, Object<void*>{params}, jobz, uplo, n, typeA, A, lda, typeW, W, computeType, Out<size_t>{workBytes}, Out<size_t>{hostWorkBytes}, batchSize);
+  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnXsyevBatched_bufferSize"}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, jobz, uplo, n, typeA, A, lda, typeW, W, computeType, Out<size_t>{workBytes}, Out<size_t>{hostWorkBytes}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXsyevd(void* h, void* params, int jobz, int uplo, long long n, int typeA, void* A, long long lda, int typeW, void* W, int computeType, void* work, size_t workBytes, void* hostWork, size_t hostWorkBytes, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnXsyevd"}, h, Object<void*>{h}, Object<void*>{params}, jobz, uplo, n, typeA, A, lda, typeW, W, computeType, work, workBytes, Scratch{hostWork}, hostWorkBytes, info);
+  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnXsyevd"}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, jobz, uplo, n, typeA, A, lda, typeW, W, computeType, work, workBytes, Scratch{hostWork}, hostWorkBytes, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXsyevd_bufferSize(void* h, void* params, int jobz, int uplo, long long n, int typeA, void* A, long long lda, int typeW, void* W, int computeType, size_t* workBytes, size_t* hostWorkBytes) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnXsyevd_bufferSize"}, h, Object<void*>{h}, Object<void*>{params}, jobz, uplo, n, typeA, A, lda, typeW, W, computeType, Out<size_t>{workBytes}, Out<size_t>{hostWorkBytes});
+  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnXsyevd_bufferSize"}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, jobz, uplo, n, typeA, A, lda, typeW, W, computeType, Out<size_t>{workBytes}, Out<size_t>{hostWorkBytes});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXsyevjSetMaxSweeps(void* syevj, int max_sweeps) {

@@ -5,7 +5,7 @@
 namespace mnemosyne {
 
 constexpr int kProtocolVersion = 4;
-constexpr const char* kSpecDigest = "45ffcc41efcbcc93";
+constexpr const char* kSpecDigest = "7ac16f8c69a81ce2";
 
 enum class Number {
   malloc = 1,

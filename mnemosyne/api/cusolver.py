@@ -112,18 +112,18 @@ def _with_room(name: str, words: str, rest: str = "") -> list[Row]:
 _ANY_TYPE = (
     *_with_room(
         "cusolverDnXgeev",
-        "@h @params jobvl jobvr n.l typeA *A lda.l typeW *W typeVL *VL ldvl.l typeVR *VR ldvr.l "
+        "@h ?params jobvl jobvr n.l typeA *A lda.l typeW *W typeVL *VL ldvl.l typeVR *VR ldvr.l "
         "computeType",
     ),
-    *_with_room("cusolverDnXgeqrf", "@h @params m.l n.l typeA *A lda.l typeTau *tau computeType"),
-    *_with_room("cusolverDnXpotrf", "@h @params uplo n.l typeA *A lda.l computeType"),
-    ("cusolverDnXpotrs", "", "@h @params uplo n.l nrhs.l typeA *A lda.l typeB *B ldb.l *info"),
+    *_with_room("cusolverDnXgeqrf", "@h ?params m.l n.l typeA *A lda.l typeTau *tau computeType"),
+    *_with_room("cusolverDnXpotrf", "@h ?params uplo n.l typeA *A lda.l computeType"),
+    ("cusolverDnXpotrs", "", "@h ?params uplo n.l nrhs.l typeA *A lda.l typeB *B ldb.l *info"),
     *_with_room(
-        "cusolverDnXsyevBatched", "@h @params jobz uplo n.l typeA *A lda.l typeW *W computeType",
+        "cusolverDnXsyevBatched", "@h ?params jobz uplo n.l typeA *A lda.l typeW *W computeType",
         rest="batchSize.l",
     ),
     *_with_room(
-        "cusolverDnXsyevd", "@h @params jobz uplo n.l typeA *A lda.l typeW *W computeType"
+        "cusolverDnXsyevd", "@h ?params jobz uplo n.l typeA *A lda.l typeW *W computeType"
     ),
     *_with_room("cusolverDnXsytrs", "@h uplo n.l nrhs.l typeA *A lda.l *ipiv typeB *B ldb.l"),
 )  # fmt: skip

@@ -1,7 +1,8 @@
 """Calls of a library as rows of a table: names, the types they exist for, and their parameters.
 
 How this works: a parameter is a word, its name with a sign in front that says what it is. ``*`` a
-device pointer; ``@`` a handle or descriptor, ``+`` one that the call makes, ``-`` one that it ends;
+device pointer; ``@`` a handle or descriptor, ``?`` one that may be null, ``+`` one that the call makes,
+``-`` one that it ends;
 ``$`` a scalar in host or device memory as the pointer mode says, ``!`` an int that goes there;
 ``>`` a number that comes back, ``<`` one that goes and comes back; ``#`` bytes of host memory that
 go, ``%`` that come back, ``~`` that only the library uses. Without a sign it is a number. After a
@@ -97,6 +98,7 @@ def _scratch(word: str) -> Field:
 _MAKERS: dict[str, Callable[[Library, str, str], Field]] = {
     "*": lambda library, word, letter: PTR(word),
     "@": lambda library, word, letter: library.handle(word),
+    "?": lambda library, word, letter: library.handle(word).or_null,
     "+": lambda library, word, letter: library.handle(word).new,
     "-": lambda library, word, letter: library.handle(word).gone,
     "$": lambda library, word, letter: _scalar(word, letter),

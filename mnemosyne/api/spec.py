@@ -70,6 +70,7 @@ class Field:
     way: Way = Way.IN
     size: str = ""  # BYTES, SCALAR, RESULT, SCRATCH: C expression of the length in bytes
     of: str = ""  # HANDLE: the library's name of its type
+    may_be_null: bool = False  # HANDLE
 
     @property
     def out(self) -> Field:
@@ -78,6 +79,10 @@ class Field:
     @property
     def new(self) -> Field:
         return replace(self, way=Way.NEW, ctype=self.ctype + "*")
+
+    @property
+    def or_null(self) -> Field:
+        return replace(self, may_be_null=True)
 
     @property
     def gone(self) -> Field:

@@ -22,6 +22,7 @@ _WRAPPED = {
     (Kind.BYTES, Way.OUT): "HostRoom{{{0}, size_t({1})}}",
     (Kind.SCRATCH, Way.IN): "Scratch{{{0}}}",
 }
+_OR_NULL = "ObjectOrNull<{2}>{{{0}}}"
 
 
 def render(spec: Spec) -> str:
@@ -54,7 +55,7 @@ def _owner(call: Call) -> str:
 
 
 def _argument(p: Field) -> str:
-    wrapped = _WRAPPED.get((p.kind, p.way), "{0}")
+    wrapped = _WRAPPED.get((p.kind, p.way), "{0}") if not p.may_be_null else _OR_NULL
     ctype = p.ctype.removesuffix("*") if p.kind in (Kind.HANDLE, Kind.INT) and _is_place(p) else ""
     return wrapped.format(p.name, p.size, ctype or p.ctype)
 

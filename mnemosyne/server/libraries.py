@@ -25,7 +25,10 @@ _JOURNAL = "library"
 
 @dataclass(frozen=True, slots=True)
 class LibraryCall:
-    """``values``: by parameter, what goes in, of a handle the object; ``stream``: its number."""
+    """``values``: by parameter, what goes in, of a handle the object (or None for null).
+
+    ``stream``: its number.
+    """
 
     call: Call
     values: dict[str, Any]
@@ -52,7 +55,8 @@ def _handle(
 
     def done(results: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
         for p in _handles(call):
-            _take_effect(s, call, p, numbers[p.name], values[p.name], arguments)
+            if found := values[p.name]:
+                _take_effect(s, call, p, numbers[p.name], found, arguments)
         return results
 
     if isinstance(outputs, Deferred):
@@ -65,8 +69,10 @@ def _handles(call: Call) -> list[Field]:
     return [p for p in call.params if p.kind is Kind.HANDLE]
 
 
-def _object(s: Session, p: Field, number: int) -> LibraryObject:
+def _object(s: Session, p: Field, number: int) -> LibraryObject | None:
     """Raises CallError when the session has no such handle of that type, or has a new one."""
+    if p.may_be_null and number == 0:
+        return None
     found = s.objects.get(number)
     if p.way is Way.NEW:
         if found is not None or number == 0:

@@ -89,17 +89,19 @@ def test_arguments_arrive_as_the_program_gave_them(libraries: Libraries) -> None
         "byref(device), byref(host)))"
     )
     assert client.get("device.value, host.value") == (70, 140)
-    client.do(
-        "ok(cuda.cusolverDnXpotrf(h, params, 1, ll(7), 1, c_void_p(48), ll(7), 1, None, "
-        "device, host_memory := ctypes.create_string_buffer(140), host, c_void_p(64)))"
-    )
+    for given in ("params", "None"):
+        client.do(
+            f"ok(cuda.cusolverDnXpotrf(h, {given}, 1, ll(7), 1, c_void_p(48), ll(7), 1, None, "
+            "device, host_memory := ctypes.create_string_buffer(140), host, c_void_p(64)))"
+        )
     client.do(
         "N = None; ok(cuda.cusolverDnSgesvd(h, c_byte(65), c_byte(78), *[1] * 2, N, 1, N, N, "
         "1, N, 1, N, 1, N, N)); synchronize()"
     )
     assert [line for line in libraries.calls() if "->" not in line] == [
         "tolerance 0.001", "stream 0x1010",
-        "potrf uplo 1 n 7 A 0x30 room 70 140 info 0x40", "gesvd A N",
+        "potrf as set uplo 1 n 7 A 0x30 room 70 140 info 0x40",
+        "potrf by default uplo 1 n 7 A 0x30 room 70 140 info 0x40", "gesvd A N",
     ]  # fmt: skip
     client.do("rest = (c_double * 3)()")
     client.do(

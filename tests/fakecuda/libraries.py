@@ -75,10 +75,11 @@ int cusolverDnXgesvdjSetTolerance(P, double t) { note("tolerance %g", t); return
 int cusolverDnXpotrf_bufferSize(P, P, int, ll n, int, P, ll, int, size_t* d, size_t* h) {
   *d = 10 * n; *h = 20 * n; return 0;
 }
-int cusolverDnXpotrf(P, P, int uplo, ll n, int, P a, ll, int, P, size_t d, char* host, size_t h,
-                     P info) {
+int cusolverDnXpotrf(P, P params, int uplo, ll n, int, P a, ll, int, P, size_t d, char* host,
+                     size_t h, P info) {
   memset(host, 1, h);
-  note("potrf uplo %d n %lld A %p room %zu %zu info %p", uplo, n, a, d, h, info);
+  note("potrf %s uplo %d n %lld A %p room %zu %zu info %p", params ? "as set" : "by default", uplo,
+       n, a, d, h, info);
   return 0;
 }
 int cusolverDnSgesvd(P, signed char u, signed char v, int, int, P, int, P, P, int, P, int, P, int,

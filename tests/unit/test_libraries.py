@@ -112,6 +112,16 @@ def test_handles_are_of_a_type_and_exist_once(device: Device) -> None:
     assert set(device.session.objects) == {HANDLE}
 
 
+def test_some_handles_may_be_null(device: Device) -> None:
+    device.call("cusolverDnCreate", HANDLE)
+    sizes = [0, 4, 4, 0, 0, 4, 0, 0, 0]
+    assert device.call("cusolverDnXgeqrf_bufferSize", HANDLE, *sizes) == (0, 0)
+    assert device.done[-1][1]["params"] is None
+    expect_code(device, INVALID_RESOURCE_HANDLE, "cusolverDnXgeqrf_bufferSize", HANDLE, 0x99,
+                *sizes[1:])  # fmt: skip
+    expect_code(device, INVALID_RESOURCE_HANDLE, "cusolverDnXgeqrf_bufferSize", 0, *sizes)
+
+
 def test_what_comes_back_is_in_the_order_of_the_parameters(device: Device) -> None:
     device.call("cusparseCreateCsr", *CSR)
     assert device.call("cusparseSpMatGetSize", MATRIX) == (0, 0, 0)

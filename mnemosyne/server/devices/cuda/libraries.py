@@ -144,7 +144,7 @@ class _Arguments:
             made = _CTYPES[p.ctype.removesuffix("*")]
             return self._place(p, made(value if p.way is Way.INOUT else 0))
         if p.kind is Kind.HANDLE:
-            return self._values[p.name].value.handle
+            return value.value.handle if value else None
         if p.kind in (Kind.BYTES, Kind.SCALAR, Kind.RESULT, Kind.SCRATCH):
             return self._memory(p, value)
         return value
