@@ -88,9 +88,15 @@ void Frame::stream(cudaStream_t s) {
   packer_.unsigned_integer(number_of_stream(s));
 }
 
+// A parked event that is used again has the server's old record: none must see it.
 void Frame::event(cudaEvent_t e) {
   event_ = events().find(e);
   if (!event_) refuse(kInvalidResourceHandle);
+  packer_.unsigned_integer(event_ && event_->is_blank() ? kBlankEvent : number_of(e));
+}
+
+void Frame::event_to_record(cudaEvent_t e) {
+  if (!events().find(e)) refuse(kInvalidResourceHandle);
   packer_.unsigned_integer(number_of(e));
 }
 
@@ -196,13 +202,17 @@ void Frame::create(Handles* table, void** handle, unsigned flags, int priority) 
     return refuse(kInvalidValue);
   }
   created_in_ = table;
-  created_ = *handle = table->add(flags, priority);
+  created_ = table->unpark(flags);
+  settled_ = created_ != nullptr;
+  if (!created_) created_ = table->add(flags, priority);
+  *handle = created_;
   packer_.unsigned_integer(number_of(created_));
 }
 
 void Frame::destroy(Handles* table, void* handle) {
   packer_.unsigned_integer(number_of(handle));
-  if (!table->remove(handle)) refuse(kInvalidResourceHandle);
+  settled_ = table == &events() && table->park(handle);
+  if (!settled_ && !table->remove(handle)) refuse(kInvalidResourceHandle);
 }
 
 int Frame::code_of(int cuda_error) const {
@@ -263,6 +273,7 @@ int Frame::post() {
   int code = 0;
   Session* s = ready(&code);
   if (!s) return code;
+  if (settled_) return code_of(take_late_error());
   position_ = send_frame(s, packer_.data(), packer_.size(), kNoReply);
   return sent(code_of(take_late_error()));
 }

@@ -39,7 +39,8 @@ class Frame {
   void real(double v);
   void pointer(const void* p);
   void stream(cudaStream_t s);
-  void event(cudaEvent_t e);
+  void event(cudaEvent_t e);  // whose record matters
+  void event_to_record(cudaEvent_t e);
   void blas(cublasHandle_t handle);  // sends the handle's settings first, if they changed
   void cudnn(cudnnHandle_t handle);  // and its stream: two fields
   // A library's function and, if it has one, its handle, which must be in `table`: what follows are
@@ -115,6 +116,7 @@ class Frame {
   uint64_t content_;
   uint64_t position_ = 0;
   int slot_ = kNoReply;
+  bool settled_ = false;  // by parking: there is nothing to send
   HandleState* stream_ = nullptr;
   HandleState* event_ = nullptr;
   HandleState* object_ = nullptr;

@@ -1,26 +1,42 @@
 #include "handles.h"
 
+#include <algorithm>
+
 #include "tables.h"
 
 namespace mnemosyne {
+namespace {
+
+constexpr unsigned kInterprocess = 4;  // cudaEventInterprocess
+constexpr size_t kMostParked = 256;
+
+}  // namespace
+
+void HandleState::clear() {
+  last = 0;
+  blas = blas_sent = {};
+  capture = nullptr;
+  captured = 0;
+  stream = nullptr;
+  pointer_mode = 0;
+  content = 0;
+}
+
+bool HandleState::is_blank() const {
+  return last.load(std::memory_order_acquire) == 0 && !(flags & kInterprocess);
+}
 
 void* Handles::add(unsigned flags, int priority) {
   std::lock_guard<std::mutex> lock(tables_mutex());
   void* handle = reinterpret_cast<void*>(next_);
-  next_ += 16;  // never used twice, so a stale handle is noticed
+  next_ += 16;  // a stale handle is noticed: only parked ones are used again
   HandleState*& state = live_[handle];
   if (spare_.empty()) {
     state = new HandleState;
   } else {
     state = spare_.back();
     spare_.pop_back();
-    state->last = 0;
-    state->blas = state->blas_sent = {};
-    state->capture = nullptr;
-    state->captured = 0;
-    state->stream = nullptr;
-    state->pointer_mode = 0;
-    state->content = 0;
+    state->clear();
   }
   state->flags = flags;
   state->priority = priority;
@@ -40,6 +56,28 @@ bool Handles::remove(void* handle) {
   spare_.push_back(found->second);
   live_.erase(found);
   return true;
+}
+
+bool Handles::park(void* handle) {
+  std::lock_guard<std::mutex> lock(tables_mutex());
+  auto found = live_.find(handle);
+  if (found == live_.end() || found->second->flags & kInterprocess) return false;
+  if (parked_.size() == kMostParked) return false;
+  parked_.push_back({handle, found->second});
+  live_.erase(found);
+  return true;
+}
+
+void* Handles::unpark(unsigned flags) {
+  std::lock_guard<std::mutex> lock(tables_mutex());
+  auto found = std::find_if(parked_.rbegin(), parked_.rend(),
+                            [flags](const Parked& p) { return p.state->flags == flags; });
+  if (found == parked_.rend()) return nullptr;
+  Parked taken = *found;
+  parked_.erase(std::next(found).base());
+  taken.state->clear();
+  live_[taken.handle] = taken.state;
+  return taken.handle;
 }
 
 // Leaked on purpose: stubs may run while the process exits.

@@ -48,6 +48,12 @@ struct HandleState {
   // Other libraries' handles and descriptors: hash of the calls that made them what they are.
   uint64_t content = 0;
 
+  // As if just made.
+  void clear();
+
+  // Events: whether it cannot have been recorded since it was made, here or elsewhere.
+  bool is_blank() const;
+
   // Two threads may use a stream at once, and say so in the other order.
   void used_by(uint64_t position) {
     uint64_t seen = last.load(std::memory_order_relaxed);
@@ -65,9 +71,20 @@ class Handles {
   HandleState* find(void* handle);  // null: no such handle
   bool remove(void* handle);
 
+  // Programs make and end events in every step. Some that were ended stay in the server, for the
+  // next one with the same flags.
+  bool park(void* handle);       // false: nothing has happened
+  void* unpark(unsigned flags);  // null: there is none
+
  private:
+  struct Parked {
+    void* handle;
+    HandleState* state;
+  };
+
   std::unordered_map<void*, HandleState*> live_;
   std::vector<HandleState*> spare_;
+  std::vector<Parked> parked_;
   uint64_t next_;
 };
 

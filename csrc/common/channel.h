@@ -49,6 +49,7 @@ struct Record {
 };
 constexpr uint32_t kSkip = UINT32_MAX;
 constexpr int32_t kNoReply = -1;
+constexpr uint64_t kBlankEvent = 0;  // an event that every session has and nobody records
 
 struct Channel {
   uint32_t magic;

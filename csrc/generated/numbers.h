@@ -4,7 +4,7 @@
 
 namespace mnemosyne {
 
-constexpr int kProtocolVersion = 4;
+constexpr int kProtocolVersion = 5;
 constexpr const char* kSpecDigest = "7ac16f8c69a81ce2";
 
 enum class Number {

@@ -7,4 +7,4 @@ from mnemosyne.protocol.errors import ProtocolError
 __all__ = ["PROTOCOL_VERSION", "ProtocolError"]
 
 #: Bumped by every change of the wire.
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5

@@ -27,6 +27,7 @@ from mnemosyne.server.journal import Entries, Journal, of_kind
 from mnemosyne.server.modules import MAX_MODULE, Upload
 
 _EVENT_DISABLE_TIMING = 2
+_BLANK_EVENT = 0  # kBlankEvent of channel.h: one that nobody records
 _MAX_KEPT = 16 << 20  # bytes of modules in a journal, which fits into one control message
 
 
@@ -144,6 +145,10 @@ class Session:
         if found is None:
             raise _unknown("event", event)
         return found
+
+    def past_event(self, event: int) -> Event:
+        """For what asks about the event's record: the blank one, too."""
+        return Event(0) if event == _BLANK_EVENT else self.event(event)
 
     def blas_handle(self, handle: int) -> BlasHandle:
         """Raises CallError when the session has no such library handle."""
@@ -270,19 +275,19 @@ def _record_event(s: Session, event: int, stream: int, flags: int) -> Outputs:
 
 
 def _wait_event(s: Session, event: int) -> Outputs:
-    s.event(event)
+    s.past_event(event)
     return None
 
 
 def _stream_waits(s: Session, stream: int, event: int, flags: int) -> Outputs:
     s.check_stream(stream)
-    s.event(event)
+    s.past_event(event)
     return None
 
 
 def _elapsed(s: Session, start: int, end: int) -> Outputs:
     """Milliseconds. Source: cudaEventElapsedTime in cuda_runtime_api.h."""
-    first, last = s.event(start), s.event(end)
+    first, last = s.past_event(start), s.past_event(end)
     if (first.flags | last.flags) & _EVENT_DISABLE_TIMING:
         raise CallError(INVALID_RESOURCE_HANDLE, "an event was created without timing")
     if first.recorded is None or last.recorded is None:

@@ -161,6 +161,30 @@ ok(cuda.cudaEventRecord(end, apart))
     assert client.get("cuda.cudaEventElapsedTime(byref(ms), start, quick)") == 400
 
 
+def test_an_event_made_after_one_that_was_destroyed_has_not_been_recorded(
+    client: Program,
+) -> None:
+    client.do("""
+def end(e): ok(cuda.cudaEventDestroy(e))
+def elapsed(a, b): return cuda.cudaEventElapsedTime(byref(ms), a, b)
+ms, first, old = c_float(), event(), event()
+gate.close(apart)
+ok(cuda.cudaEventRecord(first, other)); ok(cuda.cudaStreamSynchronize(other))
+ok(cuda.cudaEventRecord(old, apart)); end(old)
+""")
+    assert client.get("cuda.cudaEventQuery(old), cuda.cudaEventRecord(old, None)") == (400, 400)
+    client.do("new = event(); ok(cuda.cudaStreamWaitEvent(other, new, 0)); fill(p, 3, 1, other)")
+    assert client.get("new.value == old.value, cuda.cudaEventQuery(new)") == (True, READY)
+    assert client.get("cuda.cudaEventSynchronize(new), elapsed(first, new)") == (0, 400)
+    client.do("ok(cuda.cudaStreamSynchronize(other))")
+    client.do("ok(cuda.cudaEventRecord(new, apart)); ok(cuda.cudaStreamWaitEvent(other, new, 0))")
+    assert client.get("cuda.cudaEventQuery(new), query(other)") == (NOT_READY, NOT_READY)
+    client.do("gate.open(); ok(cuda.cudaEventSynchronize(new))")
+    assert client.get("elapsed(first, new)") == 0
+    client.do("quick = c_void_p(); end(new); ok(cuda.cudaEventCreateWithFlags(byref(quick), 2))")
+    assert client.get("quick.value != new.value") is True  # it has other flags
+
+
 def test_streams_and_events_are_destroyed_while_their_work_goes_on(client: Program) -> None:
     client.do("""
 for n in range(3): fill(p + 4 * n, 0, 1, null)

@@ -80,6 +80,7 @@ def test_elapsed_time_is_between_two_recorded_events() -> None:
     assert refused(session, "cudaEventElapsedTime", 1, 2) == INVALID_RESOURCE_HANDLE
     call(session, "event_record", 2, 0, 0)
     assert call(session, "cudaEventElapsedTime", 1, 2) == (pytest.approx(1.0),)
+    assert refused(session, "cudaEventElapsedTime", 0, 2) == INVALID_RESOURCE_HANDLE  # blank
     call(session, "event_record", 3, 0, 0)
     assert refused(session, "cudaEventElapsedTime", 1, 3) == INVALID_RESOURCE_HANDLE
 

@@ -31,6 +31,7 @@ void CudaExecutor::end() {
   for (Stream waiter : waiters_) {
     if (waiter) driver().cuStreamDestroy_v2(waiter);
   }
+  if (blank_) driver().cuEventDestroy_v2(blank_);
   graphs_.clear();
   blas_.clear();
   lt_.clear();
@@ -188,6 +189,12 @@ Event CudaExecutor::event(uint64_t number, const char* name, Answer* a) {
   std::string text = std::string(name) + ": this client has no such event";
   a->fail(kInvalidResourceHandle, kInvalidResourceHandle, text);
   return nullptr;
+}
+
+Event CudaExecutor::past_event(uint64_t number, const char* name, Answer* a) {
+  if (number != kBlankEvent) return event(number, name, a);
+  if (!blank_) failed(driver().cuEventCreate(&blank_, 0), name, a);
+  return blank_;
 }
 
 const CudaExecutor::KnownFunction& CudaExecutor::function(uint64_t number) {

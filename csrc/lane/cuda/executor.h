@@ -151,6 +151,7 @@ class CudaExecutor : public Executor, public Watched {
   void* blas(uint64_t number, const char* name, Answer* a);
   SessionStream* stream(uint64_t number, const char* name, Answer* a);
   Event event(uint64_t number, const char* name, Answer* a);
+  Event past_event(uint64_t number, const char* name, Answer* a);  // the blank one, too
   const KnownFunction& function(uint64_t number);
   const KnownFunction& function(uint64_t number, const Bytes& args);
   void read_attributes(const List& from, const char* name, Answer* a,
@@ -179,6 +180,7 @@ class CudaExecutor : public Executor, public Watched {
   Place place_;
   Streams streams_;
   std::unordered_map<uint64_t, Event> events_;
+  Event blank_ = nullptr;  // kBlankEvent, once it is asked for
   std::vector<KnownFunction> functions_;  // by number
   BlasHandles blas_;
   LtSession lt_;

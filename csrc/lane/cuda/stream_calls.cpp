@@ -87,7 +87,7 @@ void CudaExecutor::execute(const calls::event_record& c, Answer* a) {
 }
 
 void CudaExecutor::execute(const calls::event_query& c, Answer* a) {
-  Event e = event(c.event, c.kName, a);
+  Event e = past_event(c.event, c.kName, a);
   int code = e ? driver().cuEventQuery(e) : kSuccess;
   code == kNotReady ? a->fail(code, 0, "") : failed(code, c.kName, a);
 }
@@ -101,7 +101,7 @@ void CudaExecutor::execute(const calls::stream_query& c, Answer* a) {
 }
 
 void CudaExecutor::execute(const calls::cudaStreamWaitEvent& c, Answer* a) {
-  Event e = event(c.event, c.kName, a);
+  Event e = past_event(c.event, c.kName, a);
   put(c.stream, c.kName, a, [&](Stream s) { return driver().cuStreamWaitEvent(s, e, 0); });
 }
 
@@ -121,7 +121,7 @@ void CudaExecutor::execute(const calls::cudaDeviceSynchronize& c, Answer* a) {
 }
 
 void CudaExecutor::execute(const calls::cudaEventSynchronize& c, Answer* a) {
-  Event e = event(c.event, c.kName, a);
+  Event e = past_event(c.event, c.kName, a);
   if (!e || !a->wanted() || driver().cuEventQuery(e) == kSuccess) return;
   Stream waits = waiter(a);
   if (!a->status) failed(driver().cuStreamWaitEvent(waits, e, 0), c.kName, a);
@@ -129,8 +129,8 @@ void CudaExecutor::execute(const calls::cudaEventSynchronize& c, Answer* a) {
 }
 
 void CudaExecutor::execute(const calls::cudaEventElapsedTime& c, Answer* a) {
-  Event start = event(c.start, c.kName, a);
-  Event end = event(c.end, c.kName, a);
+  Event start = past_event(c.start, c.kName, a);
+  Event end = past_event(c.end, c.kName, a);
   float milliseconds = 0;
   if (a->status) return;
   int code = driver().cuEventElapsedTime(&milliseconds, start, end);
