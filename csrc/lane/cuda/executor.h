@@ -180,7 +180,7 @@ class CudaExecutor : public Executor, public Watched {
   Place place_;
   Streams streams_;
   std::unordered_map<uint64_t, Event> events_;
-  Event blank_ = nullptr;  // kBlankEvent, once it is asked for
+  Event blank_ = nullptr;                 // kBlankEvent, once it is asked for
   std::vector<KnownFunction> functions_;  // by number
   BlasHandles blas_;
   LtSession lt_;
