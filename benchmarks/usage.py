@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -23,16 +24,17 @@ def watched(processes: Iterable[psutil.Process], work: Callable[[], T]) -> tuple
 
 def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
     """Of all their threads that still live; a process that has ended counts as nothing."""
-    return sum(map(thread_seconds, processes))
+    return sum(sum(by_thread(process).values()) for process in processes)
 
 
-def thread_seconds(process: psutil.Process) -> float:
-    """The first word of a thread's schedstat is its time on a CPU in nanoseconds."""
-    used = 0
-    for path in Path(f"/proc/{process.pid}/task").glob("*/schedstat"):
+def by_thread(process: psutil.Process) -> Counter[str]:
+    """Seconds on a CPU, by the names of threads: the first word of their schedstat, in ns."""
+    used: Counter[str] = Counter()
+    for task in Path(f"/proc/{process.pid}/task").glob("*"):
         with suppress(OSError):
-            used += int(path.read_text().split()[0])
-    return used / 1e9
+            name = (task / "comm").read_text().strip()
+            used[name] += int((task / "schedstat").read_text().split()[0]) / 1e9
+    return used
 
 
 def resident(process: psutil.Process) -> tuple[float, float]:

@@ -1,28 +1,52 @@
-"""Part idle: the server's processors while all clients have worked and now do nothing."""
+"""Part idle: the server's processors while all clients have worked and now do nothing.
+
+The CUDA driver has a thread that looks around a few times a second, in every process that uses a
+GPU. So the server's own threads are told apart, and the whole stands beside an idle native program.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from functools import partial
 
-from benchmarks.bench import Bench, Team, attempted, load, teams
-from benchmarks.rows import OURS, AtMost, Row
-from benchmarks.usage import watched
+import psutil
 
-GOAL = (AtMost(0.01),)  # none: a hundredth of a per cent is half a millisecond in five seconds
+from benchmarks.bench import Bench, Team, attempted, load, teams
+from benchmarks.rows import NATIVE, OURS, AtMost, Beyond, Row
+from benchmarks.usage import by_thread
+
+# A hundredth of a per cent is half a millisecond in five seconds.
+NONE = (AtMost(0.01),)
+AS_NATIVE = (Beyond(NATIVE, 0.02),)
 SETTLING = 1.0  # seconds after the last call
+DRIVERS = "cuda-"  # how the names of the driver's threads begin
 
 
 def run(bench: Bench) -> Iterator[Row]:
-    with teams(bench, [OURS], bench.clients) as sides:
-        yield from attempted("idle", "% CPU", partial(look, bench, sides[OURS]), sides[OURS])
+    with teams(bench, [OURS], bench.clients) as here, teams(bench, [NATIVE], 1) as alone:
+        ours, native = here[OURS], alone[NATIVE]
+        yield from attempted("idle", "% CPU", partial(look, bench, ours, native), ours, native)
 
 
-def look(bench: Bench, ours: Team) -> Iterator[Row]:
-    load(bench.scale, ours.programs, f"decoder-{bench.middle}-bf16")
-    ours.go(bench.scale.alone)
+def look(bench: Bench, ours: Team, native: Team) -> Iterator[Row]:
+    for one in (ours, native):
+        load(bench.scale, one.programs, f"decoder-{bench.middle}-bf16")
+        one.go(bench.scale.alone)
     time.sleep(SETTLING)
-    processes = ours.place.server_processes()
-    share, _ = watched(processes, lambda: time.sleep(bench.scale.idle))
-    yield Row(f"server's processors, {bench.clients} idle clients", "% CPU", {OURS: [share]}, GOAL)
+    server, program = ours.place.server_processes(), psutil.Process(native.programs[0].pid)
+    before = used(server), used([program])
+    time.sleep(bench.scale.idle)
+    busy = used(server) - before[0], used([program]) - before[1]
+    shares = [{name: 100 * s / bench.scale.idle for name, s in one.items()} for one in busy]
+    own = sum(share for name, share in shares[0].items() if not name.startswith(DRIVERS))
+    clients = f"{bench.clients} idle clients"
+    yield Row(f"server's own threads, {clients}", "% CPU", {OURS: [own]}, NONE)
+    all_threads = {OURS: [sum(shares[0].values())], NATIVE: [sum(shares[1].values())]}
+    yield Row("and the driver's; natively one idle program", "% CPU", all_threads, AS_NATIVE)
+
+
+def used(processes: Iterable[psutil.Process]) -> Counter[str]:
+    """Seconds on a CPU by the names of threads."""
+    return sum(map(by_thread, processes), Counter())
