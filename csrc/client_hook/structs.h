@@ -100,4 +100,9 @@ struct cudnnConvolutionFwdAlgoPerf_t {
   int reserved[3];
 };
 
+// nccl.h
+struct ncclUniqueId {
+  char internal[128];
+};
+
 }  // namespace mnemosyne

@@ -18,6 +18,7 @@ using cusolverStatus_t = int;
 using cusolverDnHandle_t = void*;
 using cusparseStatus_t = int;
 using cusparseHandle_t = void*;
+using ncclComm_t = void*;
 
 struct dim3 {
   unsigned x, y, z;

@@ -12,6 +12,7 @@ from mnemosyne.api import (
     cusparse,
     driver,
     messages,
+    nccl,
 )
 from mnemosyne.api.numbers import NUMBERED
 from mnemosyne.api.spec import Call, Mode, Spec
@@ -61,7 +62,7 @@ def _declared() -> list[Call]:
         *cudart.REGULAR, *cudart.BY_HAND, *cublas.REGULAR, *cublas.BY_HAND,
         *cudnn.REGULAR, *cudnn.BY_HAND, *cudnn_rnn.BY_HAND, *cufft.REGULAR, *cufft.BY_HAND,
         *cusolver.REGULAR, *cusolver.BY_HAND, *cusparse.REGULAR, *cusparse.BY_HAND,
-        *driver.BY_HAND, *driver.REFUSED, *native,
+        *driver.BY_HAND, *driver.REFUSED, *nccl.BY_HAND, *native,
     ]  # fmt: skip
 
 

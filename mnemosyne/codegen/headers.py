@@ -43,6 +43,7 @@ STRUCTURES = {
     "cublasLtMatmulAlgo_t": "cublasLtMatmulAlgo_t",
     "cublasLtMatmulHeuristicResult_t": "cublasLtMatmulHeuristicResult_t",
     "cudnnConvolutionFwdAlgoPerf_t": "cudnnConvolutionFwdAlgoPerf_t",
+    "ncclUniqueId": "ncclUniqueId",
 }
 _FRONTS = ("cudaDeviceProp", "cudaPointerAttributes")
 

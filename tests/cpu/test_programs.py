@@ -172,14 +172,14 @@ for library, name in (cublas, "cublasHgemmBatched"), (cudnn, "cudnnGetMaxDeviceV
         getattr(library, name)
     except AttributeError as error:
         print("undefined symbol" in str(error))
-print(nccl.ncclCommAbort(None))
+print(nccl.ncclCommRevoke(None, 0))
 """
     done = server.run(code)
     assert done.stdout.split() == [
         "0", "1", "0", "0", "True", "True", "CUDNN_STATUS_SUCCESS", "0", "True", "True", "True",
         "5",
     ]  # fmt: skip
-    assert "ncclCommAbort is not supported" in done.stderr
+    assert "ncclCommRevoke is not supported" in done.stderr
 
 
 def test_the_device_is_told_as_it_is_and_free_memory_as_the_clients_own(own_server) -> None:
