@@ -1,4 +1,4 @@
-"""What PyTorch calls of NCCL (nccl.h): a client has one device, so it is a communicator's one rank."""
+"""NCCL (nccl.h) as PyTorch calls it: a client has one device, and is a communicator's one rank."""
 
 from mnemosyne.api.spec import Mode
 from mnemosyne.api.words import handwritten
