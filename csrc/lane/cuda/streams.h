@@ -44,7 +44,7 @@ struct SessionStream {
 class Streams {
  public:
   static constexpr size_t kMost = 1024;
-  static constexpr uint32_t kFenceEvery = 256;     // one costs the GPU about 10 us
+  static constexpr uint32_t kFenceEvery = 512;     // one costs the GPU about 10 us
   static constexpr uint32_t kMostInFlight = 1000;  // the driver blocks a little above that
 
   // `words`: kMost words of pinned memory.
