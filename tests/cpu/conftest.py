@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from cuda_server import CudaServer, FakeGpu, Program, build_gpu, finish
-from servers import ROOT, Server, start_server, wait_until
+from servers import ROOT, Nursery, Server, start_server, wait_until
 
-__all__ = ["ROOT", "Server", "start_server", "wait_until"]
+# Programs share few processors here: threads of each would wait for those of others, and spin.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+__all__ = ["ROOT", "Nursery", "Server", "start_server", "wait_until"]
 
 
 @pytest.fixture(scope="module")
@@ -18,6 +22,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     running = start_server(tmp_path_factory.mktemp("server"), "--clients", "4")
     yield running
     running.stop()
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    """Forks clients, for a file of tests that start many."""
+    one = Nursery()
+    yield one
+    one.end()
 
 
 @pytest.fixture(scope="session")

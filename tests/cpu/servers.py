@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -78,8 +80,8 @@ class Server:
 
 def start_server(folder: Path, *options: str) -> Server:
     """A server that accepts clients."""
-    socket = folder / "mnemosyne.sock"
-    command = [sys.executable, "-m", "mnemosyne.server", "--device", "cpu", "--socket", str(socket)]
+    path = folder / "mnemosyne.sock"
+    command = [sys.executable, "-m", "mnemosyne.server", "--device", "cpu", "--socket", str(path)]
     process = subprocess.Popen(
         [*command, *options], cwd=ROOT, stderr=subprocess.PIPE, text=True, bufsize=1
     )
@@ -89,7 +91,7 @@ def start_server(folder: Path, *options: str) -> Server:
         lines.append(line)
         if "mnemosyne: ready" in line:
             _drain(process)
-            return Server(process, socket)
+            return Server(process, path)
     process.kill()
     raise AssertionError(f"the server did not start: {''.join(lines)}")
 
@@ -100,3 +102,46 @@ def _drain(process: subprocess.Popen[str]) -> None:
 
     assert process.stderr is not None
     threading.Thread(target=process.stderr.read, daemon=True).start()
+
+
+class Nursery:
+    """Forks clients: see nursery.py. It imports PyTorch once for all of them."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        script = Path(__file__).with_name("nursery.py")
+        environment = Server(None, Path()).environment()  # type: ignore[arg-type]
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, str(script), str(theirs.fileno())], env=environment, cwd=ROOT,
+                pass_fds=[theirs.fileno()],
+            )  # fmt: skip
+
+    def fork(self, files: list[int], server: Server, code: str) -> int:
+        """The new process's number."""
+        message = json.dumps([str(server.socket), code])
+        socket.send_fds(self._socket, [message.encode()], files)
+        return int(self._socket.recv(64))
+
+    def wait(self, pid: int) -> int:
+        self._socket.send(json.dumps([pid]).encode())
+        return int(self._socket.recv(64))
+
+    def output(self, server: Server, code: str) -> str:
+        """What a client prints; the test fails if it does."""
+        output, errors = os.memfd_create("output"), os.memfd_create("errors")
+        with open(os.devnull) as nothing, open(output) as said, open(errors) as complained:
+            pid = self.fork([nothing.fileno(), output, errors], server, code)
+            try:
+                status = self.wait(pid)
+            except BaseException:  # the test's time is up
+                os.kill(pid, signal.SIGKILL)
+                raise
+            said.seek(0)
+            complained.seek(0)
+            assert status == 0, complained.read()
+            return said.read().strip()
+
+    def end(self) -> None:
+        self._socket.close()
+        self._process.wait()

@@ -7,62 +7,31 @@ disturbed by nothing but time gives the same bits.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import signal
-import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import psutil
 import pytest
-from conftest import ROOT, Server, wait_until
+from conftest import Nursery, Server, wait_until
 from trained_clients import MARKS, RECORD
 
 PIPE = 4096  # bytes; the smallest there is
+CLIENT = "from trained_clients import PROGRAMS; PROGRAMS[{!r}](*{})"
 AHEAD = PIPE // RECORD + 1  # records that a program can be ahead of its reader
-
-
-class Nursery:
-    """Forks the programs of trained_clients.py."""
-
-    def __init__(self) -> None:
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        environment = Server(None, Path()).environment()  # type: ignore[arg-type]
-        program = str(ROOT / "tests/cpu/trained_clients.py")
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, program, str(theirs.fileno())], env=environment, cwd=ROOT,
-                pass_fds=[theirs.fileno()],
-            )  # fmt: skip
-
-    def fork(self, files: list[int], *message: object) -> int:
-        """The new process's number."""
-        socket.send_fds(self._socket, [json.dumps(message).encode()], files)
-        return int(self._socket.recv(64))
-
-    def wait(self, pid: int) -> int:
-        self._socket.send(json.dumps([pid]).encode())
-        return int(self._socket.recv(64))
-
-    def end(self) -> None:
-        self._socket.close()
-        self._process.wait()
 
 
 class Program:
     """A client; its output is read unbuffered, so that it stays as little ahead as it can."""
 
-    def __init__(self, nursery: Nursery, server: Server, *arguments: object) -> None:
+    def __init__(self, nursery: Nursery, server: Server, program: str, *arguments: object) -> None:
         self._nursery = nursery
         self._code: int | None = None
         (input_end, self._input), (self._output, output_end) = os.pipe(), os.pipe()
         fcntl.fcntl(output_end, fcntl.F_SETPIPE_SZ, PIPE)
         self._errors = os.memfd_create("errors")
         files = [input_end, output_end, self._errors]
-        self.pid = nursery.fork(files, str(server.socket), *arguments)
+        self.pid = nursery.fork(files, server, CLIENT.format(program, arguments))
         os.close(input_end)
         os.close(output_end)
         self.process = psutil.Process(self.pid)
@@ -109,19 +78,12 @@ class Program:
 Starter = Callable[..., Program]
 
 
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    one = Nursery()
-    yield one
-    one.end()
-
-
 @pytest.fixture
 def start(nursery: Nursery) -> Iterator[Starter]:
     started: list[Program] = []
 
-    def begin(server: Server, *arguments: object) -> Program:
-        started.append(Program(nursery, server, *arguments))
+    def begin(server: Server, program: str, *arguments: object) -> Program:
+        started.append(Program(nursery, server, program, *arguments))
         return started[-1]
 
     yield begin

@@ -1,11 +1,5 @@
 """Small training programs, for tests that kill and stop them.
 
-    trained_clients.py FD
-
-imports PyTorch once and then, for each message [socket of the server, program, arguments...] that
-arrives on the socket FD with three files, forks a process with them as its input, output and
-errors, and answers with its number. A message [number] is answered with that process's exit code.
-
 Losses are printed exactly, as hexadecimal. A record is RECORD bytes long, so that a reader who asks
 for a small pipe knows how far the program can be ahead of him.
 """
@@ -13,16 +7,12 @@ for a small pipe knows how far the program can be ahead of him.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import signal
-import socket
 import sys
-import traceback
 from collections.abc import Callable
 
 import torch
-import torch._dynamo  # optimizers import it on first use, which takes a second
 from torch import nn
 
 RECORD = 512
@@ -120,38 +110,3 @@ def busy() -> None:
 PROGRAMS: dict[str, Callable[..., None]] = {
     "losses": losses, "until-told": until_told, "marks": marks, "paced": paced, "busy": busy,
 }  # fmt: skip
-
-
-def become(files: list[int], server: str, program: str, *arguments: int) -> None:
-    """Runs a program in this process, and ends it."""
-    for number, file in enumerate(files):
-        os.dup2(file, number)
-    os.environ["MNEMOSYNE_SOCKET"] = server
-    code = 0
-    try:
-        PROGRAMS[program](*arguments)
-    except Exception:
-        traceback.print_exc()
-        code = 1
-    sys.stdout.flush()
-    os._exit(code)
-
-
-def main(sock: socket.socket) -> None:
-    while True:
-        message, files, _, _ = socket.recv_fds(sock, 4096, 3)
-        if not message:
-            return
-        wanted = json.loads(message)
-        if not files:
-            answer = os.waitstatus_to_exitcode(os.waitpid(wanted[0], 0)[1])
-        elif (answer := os.fork()) == 0:
-            sock.close()
-            become(files, *wanted)
-        for file in files:
-            os.close(file)
-        sock.send(json.dumps(answer).encode())
-
-
-if __name__ == "__main__":
-    main(socket.socket(fileno=int(sys.argv[1])))
