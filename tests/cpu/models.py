@@ -1,13 +1,8 @@
-"""Programs that train, of the kinds that tutorials teach, on made-up data; without dropout.
-
-Runs them in this process and prints the losses of all steps as JSON:
-``models.py DEVICE PRECISION THREADS [NAME ...]``.
-"""
+"""Programs that train, of the kinds that tutorials teach, on made-up data; without dropout."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -154,12 +149,8 @@ def losses(program: Program, device: str, bf16: bool) -> Iterator[float]:
         yield loss.item()
 
 
-def main(device: str, precision: str, threads: str, *names: str) -> None:
-    torch.set_num_threads(int(threads))
-    chosen = {name: PROGRAMS[name] for name in names or PROGRAMS}
+def main(device: str, threads: int, precision: str) -> None:
+    """Runs all in this process, and prints the losses of their steps as JSON."""
+    torch.set_num_threads(threads)
     bf16 = precision == "bf16"
-    print(json.dumps({n: list(losses(p, device, bf16)) for n, p in chosen.items()}))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+    print(json.dumps({n: list(losses(p, device, bf16)) for n, p in PROGRAMS.items()}))

@@ -127,21 +127,39 @@ class Nursery:
         self._socket.send(json.dumps([pid]).encode())
         return int(self._socket.recv(64))
 
-    def output(self, server: Server, code: str) -> str:
-        """What a client prints; the test fails if it does."""
+    def start(self, server: Server, code: str) -> Fork:
+        """A client that has nothing to read."""
         output, errors = os.memfd_create("output"), os.memfd_create("errors")
-        with open(os.devnull) as nothing, open(output) as said, open(errors) as complained:
+        with open(os.devnull) as nothing:
             pid = self.fork([nothing.fileno(), output, errors], server, code)
-            try:
-                status = self.wait(pid)
-            except BaseException:  # the test's time is up
-                os.kill(pid, signal.SIGKILL)
-                raise
-            said.seek(0)
-            complained.seek(0)
-            assert status == 0, complained.read()
-            return said.read().strip()
+        return Fork(self, pid, output, errors)
+
+    def output(self, server: Server, code: str) -> str:
+        return self.start(server, code).finish()
 
     def end(self) -> None:
         self._socket.close()
         self._process.wait()
+
+
+@dataclass(frozen=True)
+class Fork:
+    """A client that a nursery has forked; its output and errors are files."""
+
+    nursery: Nursery
+    pid: int
+    output: int
+    errors: int
+
+    def finish(self) -> str:
+        """What it prints until it ends; the test fails if it does."""
+        with open(self.output) as output, open(self.errors) as errors:
+            try:
+                status = self.nursery.wait(self.pid)
+            except BaseException:  # the test's time is up
+                os.kill(self.pid, signal.SIGKILL)
+                raise
+            output.seek(0)
+            errors.seek(0)
+            assert status == 0, errors.read()
+            return output.read().strip()

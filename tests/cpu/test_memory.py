@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Server
+from conftest import Nursery, Server, wait_until
 
 SIZES = [1, 3, 4096, 4097, 8192, 8193, 1 << 20, (8 << 20) + 5, (70 << 20) + 1]
 
 
 @pytest.mark.parametrize("pinned", [False, True], ids=["pageable", "pinned"])
-def test_copies_bring_back_what_was_sent(server: Server, pinned: bool) -> None:
+def test_copies_bring_back_what_was_sent(server: Server, nursery: Nursery, pinned: bool) -> None:
     code = f"""
 import torch
 for size in {SIZES}:
@@ -24,10 +24,12 @@ for size in {SIZES}:
     del source, there, second, back
 print("same")
 """
-    assert server.output(code) == "same"
+    assert nursery.output(server, code) == "same"
 
 
-def test_more_than_the_quota_is_out_of_memory_and_the_client_recovers(own_server) -> None:
+def test_more_than_the_quota_is_out_of_memory_and_the_client_recovers(
+    own_server, nursery: Nursery
+) -> None:
     server = own_server("--clients", "2", "--memory-per-client", "256MiB")
     code = """
 import torch
@@ -43,17 +45,18 @@ print(kept.sum().item() == 1 << 20)
 del x; torch.cuda.empty_cache()
 print(torch.cuda.mem_get_info()[0] >= free - (32 << 20))
 """
-    assert server.output(code).split() == ["True"] * 3
+    assert nursery.output(server, code).split() == ["True"] * 3
 
 
-def test_new_memory_of_another_client_is_clean(own_server) -> None:
+def test_new_memory_of_another_client_is_clean(own_server, nursery: Nursery) -> None:
     server = own_server("--clients", "1")
     made = "import torch; x = torch.{}, dtype=torch.uint8, device='cuda'); print(x.cpu().sum())"
-    assert server.output(made.format("full((8 << 20,), 7")) == f"tensor({7 * (8 << 20)})"
-    assert server.output(made.format("empty((8 << 20,)")) == "tensor(0)"
+    assert nursery.output(server, made.format("full((8 << 20,), 7")) == f"tensor({7 * (8 << 20)})"
+    assert wait_until(lambda: server.sessions() == [])
+    assert nursery.output(server, made.format("empty((8 << 20,)")) == "tensor(0)"
 
 
-def test_events_tell_the_time_between_them(server: Server) -> None:
+def test_events_tell_the_time_between_them(server: Server, nursery: Nursery) -> None:
     code = """
 import torch
 start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -64,10 +67,10 @@ end.record()
 end.synchronize()
 print(start.query(), end.query(), 0 < start.elapsed_time(end) < 60_000)
 """
-    assert server.output(code) == "True True True"
+    assert nursery.output(server, code) == "True True True"
 
 
-def test_a_bad_launch_is_reported_at_the_call(server: Server) -> None:
+def test_a_bad_launch_is_reported_at_the_call(server: Server, nursery: Nursery) -> None:
     code = """
 import ctypes, torch
 torch.zeros(1, device="cuda")
@@ -75,4 +78,4 @@ runtime = ctypes.CDLL(None)
 bad_free = runtime.cudaFree(ctypes.c_void_p(0x1234))
 print(bad_free, runtime.cudaStreamSynchronize(ctypes.c_void_p(0x999)))
 """
-    assert server.output(code) == "1 400"
+    assert nursery.output(server, code) == "1 400"

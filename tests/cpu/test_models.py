@@ -7,47 +7,29 @@ the number of threads, and so in the order of sums.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
+from functools import cache
 from itertools import accumulate
-from pathlib import Path
 
 import models
 import pytest
 import torch
-from conftest import ROOT, Server
+from conftest import Nursery, Server
 
-SCRIPT = str(Path(__file__).with_name("models.py"))
 FIRST = 10
+RUNS = (("cpu", 1), ("cpu", 4), ("cuda", 1))  # device and threads
 
 Losses = dict[str, list[float]]
 
 
-def _run_on_cpu(precision: str, threads: int) -> Losses:
-    command = [sys.executable, SCRIPT, "cpu", precision, str(threads)]
-    done = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-def _run_on_device(server: Server, precision: str) -> Losses:
-    client = server.start(sys.executable, SCRIPT, "cuda", precision, "1")
-    output, errors = client.communicate(timeout=300)
-    assert client.returncode == 0, errors
-    return json.loads(output)
-
-
 @pytest.fixture(scope="module")
-def runs(server: Server) -> Callable[[str], tuple[Losses, Losses, Losses]]:
+def runs(server: Server, nursery: Nursery) -> Callable[[str], list[Losses]]:
     """By precision: on the CPU with one thread, with four, and on the device."""
-    known: dict[str, tuple[Losses, Losses, Losses]] = {}
 
-    def run(precision: str) -> tuple[Losses, Losses, Losses]:
-        if precision not in known:
-            cpu = [_run_on_cpu(precision, threads) for threads in (1, 4)]
-            known[precision] = cpu[0], cpu[1], _run_on_device(server, precision)
-        return known[precision]
+    @cache
+    def run(precision: str) -> list[Losses]:
+        codes = [f"import models; models.main({d!r}, {n}, {precision!r})" for d, n in RUNS]
+        return [json.loads(nursery.output(server, code)) for code in codes]
 
     return run
 

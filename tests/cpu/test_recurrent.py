@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from conftest import Server
+from conftest import Nursery, Server
 from test_cudnn_calls import PRELUDE
 
 #: A second layer that adds nothing: what is dropped between the two is what comes out.
@@ -25,7 +25,9 @@ def run():
 """
 
 
-def test_dropout_keeps_its_share_and_the_mean_and_gradients_know_it(server: Server) -> None:
+def test_dropout_keeps_its_share_and_the_mean_and_gradients_know_it(
+    server: Server, nursery: Nursery
+) -> None:
     code = (
         DROPS
         + """
@@ -43,10 +45,10 @@ print(torch.equal(y, other), torch.equal(y, run()))
 print(layer.eval()(x)[0].eq(1).all().item())
 """
     )
-    assert server.output(code).split() == ["True"] * 3 + ["False", "True"] + ["True"]
+    assert nursery.output(server, code).split() == ["True"] * 3 + ["False", "True"] + ["True"]
 
 
-def test_dropout_drops_what_is_packed(server: Server) -> None:
+def test_dropout_drops_what_is_packed(server: Server, nursery: Nursery) -> None:
     code = (
         DROPS
         + """
@@ -58,10 +60,12 @@ print(tuple(y.shape), y.unique().tolist() == [0.0, torch.tensor(1 / (1 - SHARE))
 print(torch.equal((x.grad != 0).sum(), (y != 0).sum()), x.grad[1:, 7].eq(0).all().item())
 """
     )
-    assert server.output(code).splitlines() == ["(84, 64) True", "True True"]
+    assert nursery.output(server, code).splitlines() == ["(84, 64) True", "True True"]
 
 
-def test_gradients_under_dropout_are_those_of_what_was_computed(server: Server) -> None:
+def test_gradients_under_dropout_are_those_of_what_was_computed(
+    server: Server, nursery: Nursery
+) -> None:
     """With the same seed the same is dropped, so differences tell the gradient."""
     code = """
 import torch
@@ -91,10 +95,12 @@ with torch.no_grad():
     difference = ((loss(1e-6) - loss(-1e-6)) / 2e-6).item()
 print(abs(slope - difference) / abs(difference))
 """
-    assert float(server.output(code)) < 1e-6
+    assert float(nursery.output(server, code)) < 1e-6
 
 
-def test_layers_under_autocast_compute_in_float16_and_train(server: Server) -> None:
+def test_layers_under_autocast_compute_in_float16_and_train(
+    server: Server, nursery: Nursery
+) -> None:
     """PyTorch takes float16 for cuDNN's layers, whatever autocast was asked for."""
     code = """
 import torch
@@ -116,7 +122,7 @@ for p, gradient in zip(layer.parameters(), gradients):
     assert p.grad.dtype is torch.float32 and error < 1e-2, error
 print(y.dtype)
 """
-    assert server.output(code) == "torch.float16"
+    assert nursery.output(server, code) == "torch.float16"
 
 
 TRAIN = """
@@ -149,12 +155,12 @@ LAYERS = {
 }
 
 
-def test_clients_train_different_layers_at_once_as_torch_does(server: Server) -> None:
-    programs = [server.python(TRAIN.format(layer=layer, width=n)) for layer, n in LAYERS.items()]
-    for program in programs:
-        printed, said = program.communicate(timeout=120)
-        assert program.returncode == 0, said
-        here, there = json.loads(printed)
+def test_clients_train_different_layers_at_once_as_torch_does(
+    server: Server, nursery: Nursery
+) -> None:
+    codes = [TRAIN.format(layer=layer, width=n) for layer, n in LAYERS.items()]
+    for program in [nursery.start(server, code) for code in codes]:
+        here, there = json.loads(program.finish())
         assert max(abs(a - b) / b for a, b in zip(here, there, strict=True)) < 1e-4
         assert here[-1] < here[0]
 
