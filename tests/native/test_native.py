@@ -105,7 +105,7 @@ def cuda_lanes(native: Native) -> dict[str, str]:
     native.make("executor", CUDA_HEADERS=str(cuda_headers()))
     # Thread-local words in static memory: glibc frees others in a thread that the sanitizer does
     # not connect with the one they were of.
-    flags = [f"-fsanitize={FLAGS[native.sanitizer]}", "-g", "-O1", "-ftls-model=initial-exec"]
+    flags = [f"-fsanitize={FLAGS[native.sanitizer]}", "-g1", "-ftls-model=initial-exec"]
     build_driver(driver, *flags)
     known = driver / "leaks"  # the fake driver keeps all objects, so that no handle comes twice
     known.write_text("leak:fakecuda\n")
