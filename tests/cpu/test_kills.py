@@ -17,8 +17,8 @@ from conftest import Nursery, Server, wait_until
 from trained_clients import MARKS, RECORD
 
 PIPE = 4096  # bytes; the smallest there is
-CLIENT = "from trained_clients import PROGRAMS; PROGRAMS[{!r}](*{})"
 AHEAD = PIPE // RECORD + 1  # records that a program can be ahead of its reader
+CLIENT = "from trained_clients import PROGRAMS; PROGRAMS[{!r}](*{})"
 
 
 class Program:
