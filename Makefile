@@ -14,10 +14,8 @@ demo: $(READY)
 encoder decoder encdec: $(READY)
 	$(RUN) scripts/run-demo $@
 
-# Two files at once: most tests wait for a process that they talk to. Files keep their order, so that
-# the many short ones come last.
 test: $(READY)
-	$(RUN) -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder
+	$(RUN) -m pytest
 
 unit: $(READY)
 	$(RUN) -m pytest tests/unit
