@@ -105,11 +105,12 @@ class CudaExecutor(Executor):
     ) -> tuple[int, bytes]:  # fmt: skip
         """(cudnnStatus_t, where the layer's weights lie as msgpack) for a packed RNN."""
 
-    def begin_operation(self, stream: int) -> tuple[int, int]:
-        """Before a library puts work into a stream: (CUresult, CUstream)."""
+    def call_library(self, function: int, stream: int, arguments: bytes) -> tuple[int, int, bytes]:
+        """(CUresult, the library's status, what comes back as a list), for packed arguments.
 
-    def end_operation(self, stream: int, failed: bool) -> int:
-        """After it; ``failed``: the library says so. A CUresult: what the driver says."""
+        ``function``: its number in Spec.library_calls. What it does in the legacy stream is waited
+        for.
+        """
 
     def idle(self) -> bool:
         """Whether the GPU has done all the session's work."""
@@ -130,6 +131,9 @@ def load_libraries(cublas: str, cublas_lt: str) -> None:
 
 def load_dnn(path: str) -> None:
     """Opens cuDNN for all executors. Raises RuntimeError."""
+
+def load_library(name: str, path: str) -> None:
+    """Opens cuFFT, cuSOLVER or cuSPARSE for all executors. Raises RuntimeError."""
 
 def dnn_error() -> bytes:
     """What the last cuDNN call that failed in this thread said of it."""

@@ -134,15 +134,19 @@ void Frame::cudnn(cudnnHandle_t handle) {
   stream(state ? state->stream : nullptr);
 }
 
-void Frame::function(const char* name, Handles* table, void* handle, uint32_t count) {
+void Frame::function(const char* name) {
   packer_.text(name);
   for (const char* c = name; *c; ++c) mix(*c);
-  HandleState* state = handle ? table->find(handle) : nullptr;
-  stream(state ? state->stream : nullptr);
-  if (int code = uncapturable()) refuse(code);  // the lane does not execute it
-  scalars_on_device_ = state && state->pointer_mode != 0;
-  packer_.array(count);
 }
+
+void Frame::library_stream(Handles* table, void* handle) {
+  owner_ = handle ? table->find(handle) : nullptr;
+  stream(owner_ ? owner_->stream : nullptr);
+  if (int code = uncapturable()) refuse(code);  // a library may wait for the GPU
+  scalars_on_device_ = owner_ && owner_->pointer_mode != 0;
+}
+
+void Frame::work_area() { pointer(owner_ ? owner_->work_area : nullptr); }
 
 void Frame::object(Handles* table, void* handle) {
   HandleState* state = table->find(handle);

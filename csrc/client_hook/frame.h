@@ -43,9 +43,10 @@ class Frame {
   void event_to_record(cudaEvent_t e);
   void blas(cublasHandle_t handle);  // sends the handle's settings first, if they changed
   void cudnn(cudnnHandle_t handle);  // and its stream: two fields
-  // A library's function and, if it has one, its handle, which must be in `table`: what follows are
-  // `count` arguments, in which streams and scalars are as the handle says.
-  void function(const char* name, Handles* table, void* handle, uint32_t count);
+  void function(const char* name);   // of a library
+  // The stream of its handle, if it has one. Scalars that follow are as the handle says.
+  void library_stream(Handles* table, void* handle);
+  void work_area();                           // that handle's
   void object(Handles* table, void* handle);  // a handle or descriptor among the arguments
   void scalar(const void* p, size_t size);    // as the pointer mode of the handle says
   // Where a scalar goes to, and one that is changed in place: as the pointer mode says. What comes
@@ -119,7 +120,8 @@ class Frame {
   bool settled_ = false;  // by parking: there is nothing to send
   HandleState* stream_ = nullptr;
   HandleState* event_ = nullptr;
-  HandleState* object_ = nullptr;
+  HandleState* owner_ = nullptr;   // the library's handle
+  HandleState* object_ = nullptr;  // what it names first
   bool scalars_on_device_ = false;
   Place places_[kMostPlaces];
   int place_count_ = 0;

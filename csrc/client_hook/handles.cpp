@@ -19,6 +19,7 @@ void HandleState::clear() {
   captured = 0;
   stream = nullptr;
   pointer_mode = 0;
+  work_area = nullptr;
   content = 0;
 }
 

@@ -44,7 +44,8 @@ struct HandleState {
   std::atomic<uint64_t> captured{0};       // events: the capture they were recorded in
   // Handles of other libraries: the stream that goes with their calls.
   void* stream = nullptr;
-  int pointer_mode = 0;  // cuSPARSE handles only
+  int pointer_mode = 0;       // cuSPARSE handles only
+  void* work_area = nullptr;  // cuFFT plans only
   // Other libraries' handles and descriptors: hash of the calls that made them what they are.
   uint64_t content = 0;
 

@@ -21,6 +21,13 @@ MNEMOSYNE_API cufftResult cufftSetStream(cufftHandle plan, cudaStream_t stream) 
   return set_stream(&fft_plans(), pointer_of(plan), stream) ? kFftSuccess : kFftInvalidPlan;
 }
 
+MNEMOSYNE_API cufftResult cufftSetWorkArea(cufftHandle plan, void* area) {
+  HandleState* state = fft_plans().find(pointer_of(plan));
+  if (!state) return kFftInvalidPlan;
+  state->work_area = area;
+  return kFftSuccess;
+}
+
 MNEMOSYNE_API cusolverStatus_t cusolverDnSetStream(cusolverDnHandle_t handle, cudaStream_t stream) {
   return set_stream(&library_objects(), handle, stream) ? kSolverSuccess : kSolverNotInitialized;
 }

@@ -1,4 +1,4 @@
-// Calls of cuFFT, cuSOLVER and cuSPARSE: the name of a function and the list of its arguments.
+// Calls of cuFFT, cuSOLVER and cuSPARSE: a function, by name or number, and its arguments.
 //
 // How this works: a generated stub wraps each argument in the struct that says what it is, and
 // passes them to one of the templates at the end. `put` writes what goes into the list, `take`
@@ -11,9 +11,16 @@
 namespace mnemosyne {
 
 struct Function {
-  Number number;  // of the message that carries it
+  Function(Number message, Codes c, const char* function, bool decides = false)
+      : carrier(message), codes(c), name(function), makes(decides) {}
+  // One that runs: nothing remains of it in a handle.
+  Function(Number message, Codes c, uint32_t function)
+      : carrier(message), codes(c), number(function) {}
+
+  Number carrier;  // the message
   Codes codes;
-  const char* name;
+  const char* name = nullptr;
+  uint32_t number = 0;  // without a name
   // Decides what can be done with the handle that it makes or names first.
   bool makes = false;
 };
@@ -149,19 +156,27 @@ inline void take(Unpacker* u, HostRoom a) {
   if (p && a.p && size == a.size) memcpy(a.p, p, size);
 }
 
-constexpr uint32_t kFields = 3;  // of the messages that carry calls
-
-// `handle`: whose stream and pointer mode it is.
+// The fields of a frame. `handle`: whose stream and pointer mode it is.
 template <typename... Arguments>
 void fill(Frame* frame, const Function& function, Handles* table, void* handle,
           const Arguments&... arguments) {
-  frame->function(function.name, table, handle, (0u + ... + uint32_t{kGoes<Arguments>}));
+  if (function.name) {
+    frame->function(function.name);
+    frame->library_stream(table, handle);
+  } else {
+    frame->unsigned_integer(function.number);
+    frame->library_stream(table, handle);
+    frame->work_area();
+  }
+  frame->array((0u + ... + uint32_t{kGoes<Arguments>}));
   (put(frame, arguments), ...);
 }
 
+inline uint32_t field_count(const Function& function) { return function.name ? 3 : 4; }
+
 template <typename H, typename... Arguments>
 int post(const Function& function, H handle, const Arguments&... arguments) {
-  Frame frame(function.number, kFields, function.codes);
+  Frame frame(function.carrier, field_count(function), function.codes);
   fill(&frame, function, table_of(handle), pointer_of(handle), arguments...);
   int code = frame.post();
   if (!code && function.makes) frame.keep_content();
@@ -170,14 +185,14 @@ int post(const Function& function, H handle, const Arguments&... arguments) {
 
 template <typename H, typename... Arguments>
 int once(const Function& function, H handle, const Arguments&... arguments) {
-  Frame frame(function.number, kFields, function.codes);
+  Frame frame(function.carrier, field_count(function), function.codes);
   fill(&frame, function, table_of(handle), pointer_of(handle), arguments...);
   return frame.once();
 }
 
 template <typename H, typename... Arguments>
 int call(const Function& function, H handle, const Arguments&... arguments) {
-  Frame frame(function.number, kFields, function.codes);
+  Frame frame(function.carrier, field_count(function), function.codes);
   fill(&frame, function, table_of(handle), pointer_of(handle), arguments...);
   Reply reply;
   if (int code = frame.call(&reply)) return code;

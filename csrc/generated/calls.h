@@ -5085,6 +5085,48 @@ struct memset_words {
   }
 };
 
+struct cufft_run {
+  static constexpr const char* kName = "cufft_run";
+  uint32_t function;
+  uint64_t stream;
+  uint64_t workArea;
+  List arguments;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &function);
+    get(u, &stream);
+    get(u, &workArea);
+    get(u, &arguments);
+  }
+};
+
+struct cusolver_run {
+  static constexpr const char* kName = "cusolver_run";
+  uint32_t function;
+  uint64_t stream;
+  uint64_t workArea;
+  List arguments;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &function);
+    get(u, &stream);
+    get(u, &workArea);
+    get(u, &arguments);
+  }
+};
+
+struct cusparse_run {
+  static constexpr const char* kName = "cusparse_run";
+  uint32_t function;
+  uint64_t stream;
+  uint64_t workArea;
+  List arguments;
+  void read([[maybe_unused]] Unpacker& u) {
+    get(u, &function);
+    get(u, &stream);
+    get(u, &workArea);
+    get(u, &arguments);
+  }
+};
+
 }  // namespace calls
 
 // Reads the fields of a message that is_for_lane() and passes them to `run`. Throws
@@ -5296,6 +5338,9 @@ void dispatch(Number number, Unpacker& u, Run&& run) {
     case Number::tensor_map: return read_and_run<calls::tensor_map>(u, run);
     case Number::tensor_map_im2col: return read_and_run<calls::tensor_map_im2col>(u, run);
     case Number::memset_words: return read_and_run<calls::memset_words>(u, run);
+    case Number::cufft_run: return read_and_run<calls::cufft_run>(u, run);
+    case Number::cusolver_run: return read_and_run<calls::cusolver_run>(u, run);
+    case Number::cusparse_run: return read_and_run<calls::cusparse_run>(u, run);
     default: break;
   }
 }
@@ -5506,6 +5551,9 @@ inline bool is_for_lane(Number number) {
     case Number::tensor_map:
     case Number::tensor_map_im2col:
     case Number::memset_words:
+    case Number::cufft_run:
+    case Number::cusolver_run:
+    case Number::cusparse_run:
       return true;
     default: return false;
   }
@@ -5718,6 +5766,9 @@ inline uint32_t field_count(Number number) {
     case Number::tensor_map: return 10;
     case Number::tensor_map_im2col: return 13;
     case Number::memset_words: return 4;
+    case Number::cufft_run: return 4;
+    case Number::cusolver_run: return 4;
+    case Number::cusparse_run: return 4;
     default: return 0;
   }
 }

@@ -5,993 +5,989 @@
 using namespace mnemosyne;
 
 MNEMOSYNE_API cufftResult cufftCreate(int* plan) {
-  return mnemosyne::post({Number::cufft_call, Codes::kFft, "cufftCreate", true}, static_cast<void*>(nullptr), New<int>{plan});
+  return mnemosyne::post(Function{Number::cufft_call, Codes::kFft, "cufftCreate", true}, static_cast<void*>(nullptr), New<int>{plan});
 }
 
 MNEMOSYNE_API cufftResult cufftDestroy(int plan) {
-  return mnemosyne::post({Number::cufft_call, Codes::kFft, "cufftDestroy"}, static_cast<void*>(nullptr), Gone<int>{plan});
+  return mnemosyne::post(Function{Number::cufft_call, Codes::kFft, "cufftDestroy"}, static_cast<void*>(nullptr), Gone<int>{plan});
 }
 
 MNEMOSYNE_API cufftResult cufftSetAutoAllocation(int plan, int autoAllocate) {
-  return mnemosyne::post({Number::cufft_call, Codes::kFft, "cufftSetAutoAllocation"}, plan, Object<int>{plan}, autoAllocate);
-}
-
-MNEMOSYNE_API cufftResult cufftSetWorkArea(int plan, void* workArea) {
-  return mnemosyne::post({Number::cufft_call, Codes::kFft, "cufftSetWorkArea"}, plan, Object<int>{plan}, workArea);
+  return mnemosyne::post(Function{Number::cufft_call, Codes::kFft, "cufftSetAutoAllocation"}, plan, Object<int>{plan}, autoAllocate);
 }
 
 MNEMOSYNE_API cufftResult cufftXtExec(int plan, void* input, void* output, int direction) {
-  return mnemosyne::once({Number::cufft_call, Codes::kFft, "cufftXtExec"}, plan, Object<int>{plan}, input, output, direction);
+  return mnemosyne::once(Function{Number::cufft_run, Codes::kFft, 3u}, plan, Object<int>{plan}, input, output, direction);
 }
 
 MNEMOSYNE_API cufftResult cufftXtMakePlanMany(int plan, int rank, void* n, void* inembed, long long istride, long long idist, int inputtype, void* onembed, long long ostride, long long odist, int outputtype, long long batch, size_t* workSize, int executiontype) {
-  return mnemosyne::call({Number::cufft_call, Codes::kFft, "cufftXtMakePlanMany", true}, plan, Object<int>{plan}, rank, HostBytes{n, size_t(8 * rank)}, HostBytes{inembed, size_t(8 * rank)}, istride, idist, inputtype, HostBytes{onembed, size_t(8 * rank)}, ostride, odist, outputtype, batch, Out<size_t>{workSize}, executiontype);
+  return mnemosyne::call(Function{Number::cufft_call, Codes::kFft, "cufftXtMakePlanMany", true}, plan, Object<int>{plan}, rank, HostBytes{n, size_t(8 * rank)}, HostBytes{inembed, size_t(8 * rank)}, istride, idist, inputtype, HostBytes{onembed, size_t(8 * rank)}, ostride, odist, outputtype, batch, Out<size_t>{workSize}, executiontype);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCgeqrf(void* h, int m, int n, void* A, int lda, void* tau, void* work, int lwork, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnCgeqrf"}, h, Object<void*>{h}, m, n, A, lda, tau, work, lwork, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 5u}, h, Object<void*>{h}, m, n, A, lda, tau, work, lwork, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCgeqrf_bufferSize(void* h, int m, int n, void* A, int lda, int* lwork) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnCgeqrf_bufferSize"}, h, Object<void*>{h}, m, n, A, lda, Out<int>{lwork});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 6u}, h, Object<void*>{h}, m, n, A, lda, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCgesvd(void* h, signed char jobu, signed char jobvt, int m, int n, void* A, int lda, void* S, void* U, int ldu, void* VT, int ldvt, void* work, int lwork, void* rwork, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnCgesvd"}, h, Object<void*>{h}, jobu, jobvt, m, n, A, lda, S, U, ldu, VT, ldvt, work, lwork, rwork, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 7u}, h, Object<void*>{h}, jobu, jobvt, m, n, A, lda, S, U, ldu, VT, ldvt, work, lwork, rwork, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCgesvd_bufferSize(void* h, int m, int n, int* lwork) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnCgesvd_bufferSize"}, h, Object<void*>{h}, m, n, Out<int>{lwork});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 8u}, h, Object<void*>{h}, m, n, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCgesvdaStridedBatched(void* h, int jobz, int rank, int m, int n, void* A, int lda, long long strideA, void* S, long long strideS, void* U, int ldu, long long strideU, void* V, int ldv, long long strideV, void* work, int lwork, void* info, void** residuals, int batchSize) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnCgesvdaStridedBatched"}, h, Object<void*>{h}, jobz, rank, m, n, A, lda, strideA, S, strideS, U, ldu, strideU, V, ldv, strideV, work, lwork, info, HostRoom{residuals, size_t(8 * batchSize)}, batchSize);
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 9u}, h, Object<void*>{h}, jobz, rank, m, n, A, lda, strideA, S, strideS, U, ldu, strideU, V, ldv, strideV, work, lwork, info, HostRoom{residuals, size_t(8 * batchSize)}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCgesvdaStridedBatched_bufferSize(void* h, int jobz, int rank, int m, int n, void* A, int lda, long long strideA, void* S, long long strideS, void* U, int ldu, long long strideU, void* V, int ldv, long long strideV, int* lwork, int batchSize) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnCgesvdaStridedBatched_bufferSize"}, h, Object<void*>{h}, jobz, rank, m, n, A, lda, strideA, S, strideS, U, ldu, strideU, V, ldv, strideV, Out<int>{lwork}, batchSize);
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 10u}, h, Object<void*>{h}, jobz, rank, m, n, A, lda, strideA, S, strideS, U, ldu, strideU, V, ldv, strideV, Out<int>{lwork}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCgesvdj(void* h, int jobz, int econ, int m, int n, void* A, int lda, void* S, void* U, int ldu, void* V, int ldv, void* work, int lwork, void* info, void* gesvdj) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnCgesvdj"}, h, Object<void*>{h}, jobz, econ, m, n, A, lda, S, U, ldu, V, ldv, work, lwork, info, Object<void*>{gesvdj});
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 11u}, h, Object<void*>{h}, jobz, econ, m, n, A, lda, S, U, ldu, V, ldv, work, lwork, info, Object<void*>{gesvdj});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCgesvdjBatched(void* h, int jobz, int m, int n, void* A, int lda, void* S, void* U, int ldu, void* V, int ldv, void* work, int lwork, void* info, void* gesvdj, int batchSize) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnCgesvdjBatched"}, h, Object<void*>{h}, jobz, m, n, A, lda, S, U, ldu, V, ldv, work, lwork, info, Object<void*>{gesvdj}, batchSize);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 12u}, h, Object<void*>{h}, jobz, m, n, A, lda, S, U, ldu, V, ldv, work, lwork, info, Object<void*>{gesvdj}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCgesvdjBatched_bufferSize(void* h, int jobz, int m, int n, void* A, int lda, void* S, void* U, int ldu, void* V, int ldv, int* lwork, void* gesvdj, int batchSize) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnCgesvdjBatched_bufferSize"}, h, Object<void*>{h}, jobz, m, n, A, lda, S, U, ldu, V, ldv, Out<int>{lwork}, Object<void*>{gesvdj}, batchSize);
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 13u}, h, Object<void*>{h}, jobz, m, n, A, lda, S, U, ldu, V, ldv, Out<int>{lwork}, Object<void*>{gesvdj}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCgesvdj_bufferSize(void* h, int jobz, int econ, int m, int n, void* A, int lda, void* S, void* U, int ldu, void* V, int ldv, int* lwork, void* gesvdj) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnCgesvdj_bufferSize"}, h, Object<void*>{h}, jobz, econ, m, n, A, lda, S, U, ldu, V, ldv, Out<int>{lwork}, Object<void*>{gesvdj});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 14u}, h, Object<void*>{h}, jobz, econ, m, n, A, lda, S, U, ldu, V, ldv, Out<int>{lwork}, Object<void*>{gesvdj});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCgetrf(void* h, int m, int n, void* A, int lda, void* work, void* ipiv, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnCgetrf"}, h, Object<void*>{h}, m, n, A, lda, work, ipiv, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 15u}, h, Object<void*>{h}, m, n, A, lda, work, ipiv, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCgetrf_bufferSize(void* h, int m, int n, void* A, int lda, int* lwork) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnCgetrf_bufferSize"}, h, Object<void*>{h}, m, n, A, lda, Out<int>{lwork});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 16u}, h, Object<void*>{h}, m, n, A, lda, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCgetrs(void* h, int trans, int n, int nrhs, void* A, int lda, void* ipiv, void* B, int ldb, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnCgetrs"}, h, Object<void*>{h}, trans, n, nrhs, A, lda, ipiv, B, ldb, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 17u}, h, Object<void*>{h}, trans, n, nrhs, A, lda, ipiv, B, ldb, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCheevd(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, void* work, int lwork, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnCheevd"}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, work, lwork, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 18u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, work, lwork, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCheevd_bufferSize(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, int* lwork) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnCheevd_bufferSize"}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 19u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCheevj(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, void* work, int lwork, void* info, void* syevj) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnCheevj"}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, work, lwork, info, Object<void*>{syevj});
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 20u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, work, lwork, info, Object<void*>{syevj});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCheevjBatched(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, void* work, int lwork, void* info, void* syevj, int batchSize) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnCheevjBatched"}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, work, lwork, info, Object<void*>{syevj}, batchSize);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 21u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, work, lwork, info, Object<void*>{syevj}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCheevjBatched_bufferSize(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, int* lwork, void* syevj, int batchSize) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnCheevjBatched_bufferSize"}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork}, Object<void*>{syevj}, batchSize);
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 22u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork}, Object<void*>{syevj}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCheevj_bufferSize(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, int* lwork, void* syevj) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnCheevj_bufferSize"}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork}, Object<void*>{syevj});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 23u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork}, Object<void*>{syevj});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCpotrf(void* h, int uplo, int n, void* A, int lda, void* work, int lwork, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnCpotrf"}, h, Object<void*>{h}, uplo, n, A, lda, work, lwork, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 24u}, h, Object<void*>{h}, uplo, n, A, lda, work, lwork, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCpotrfBatched(void* h, int uplo, int n, void* Aarray, int lda, void* info, int batchSize) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnCpotrfBatched"}, h, Object<void*>{h}, uplo, n, Aarray, lda, info, batchSize);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 25u}, h, Object<void*>{h}, uplo, n, Aarray, lda, info, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCpotrf_bufferSize(void* h, int uplo, int n, void* A, int lda, int* lwork) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnCpotrf_bufferSize"}, h, Object<void*>{h}, uplo, n, A, lda, Out<int>{lwork});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 26u}, h, Object<void*>{h}, uplo, n, A, lda, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCpotrs(void* h, int uplo, int n, int nrhs, void* A, int lda, void* B, int ldb, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnCpotrs"}, h, Object<void*>{h}, uplo, n, nrhs, A, lda, B, ldb, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 27u}, h, Object<void*>{h}, uplo, n, nrhs, A, lda, B, ldb, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCpotrsBatched(void* h, int uplo, int n, int nrhs, void* Aarray, int lda, void* Barray, int ldb, void* info, int batchSize) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnCpotrsBatched"}, h, Object<void*>{h}, uplo, n, nrhs, Aarray, lda, Barray, ldb, info, batchSize);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 28u}, h, Object<void*>{h}, uplo, n, nrhs, Aarray, lda, Barray, ldb, info, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCreate(void** h) {
-  return mnemosyne::post({Number::cusolver_call, Codes::kSolver, "cusolverDnCreate", true}, static_cast<void*>(nullptr), New<void*>{h});
+  return mnemosyne::post(Function{Number::cusolver_call, Codes::kSolver, "cusolverDnCreate", true}, static_cast<void*>(nullptr), New<void*>{h});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCreateGesvdjInfo(void** gesvdj) {
-  return mnemosyne::post({Number::cusolver_call, Codes::kSolver, "cusolverDnCreateGesvdjInfo", true}, static_cast<void*>(nullptr), New<void*>{gesvdj});
+  return mnemosyne::post(Function{Number::cusolver_call, Codes::kSolver, "cusolverDnCreateGesvdjInfo", true}, static_cast<void*>(nullptr), New<void*>{gesvdj});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCreateParams(void** params) {
-  return mnemosyne::post({Number::cusolver_call, Codes::kSolver, "cusolverDnCreateParams", true}, static_cast<void*>(nullptr), New<void*>{params});
+  return mnemosyne::post(Function{Number::cusolver_call, Codes::kSolver, "cusolverDnCreateParams", true}, static_cast<void*>(nullptr), New<void*>{params});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCreateSyevjInfo(void** syevj) {
-  return mnemosyne::post({Number::cusolver_call, Codes::kSolver, "cusolverDnCreateSyevjInfo", true}, static_cast<void*>(nullptr), New<void*>{syevj});
+  return mnemosyne::post(Function{Number::cusolver_call, Codes::kSolver, "cusolverDnCreateSyevjInfo", true}, static_cast<void*>(nullptr), New<void*>{syevj});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCsytrf(void* h, int uplo, int n, void* A, int lda, void* ipiv, void* work, int lwork, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnCsytrf"}, h, Object<void*>{h}, uplo, n, A, lda, ipiv, work, lwork, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 33u}, h, Object<void*>{h}, uplo, n, A, lda, ipiv, work, lwork, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCsytrf_bufferSize(void* h, int n, void* A, int lda, int* lwork) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnCsytrf_bufferSize"}, h, Object<void*>{h}, n, A, lda, Out<int>{lwork});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 34u}, h, Object<void*>{h}, n, A, lda, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCungqr(void* h, int m, int n, int k, void* A, int lda, void* tau, void* work, int lwork, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnCungqr"}, h, Object<void*>{h}, m, n, k, A, lda, tau, work, lwork, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 35u}, h, Object<void*>{h}, m, n, k, A, lda, tau, work, lwork, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCungqr_bufferSize(void* h, int m, int n, int k, void* A, int lda, void* tau, int* lwork) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnCungqr_bufferSize"}, h, Object<void*>{h}, m, n, k, A, lda, tau, Out<int>{lwork});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 36u}, h, Object<void*>{h}, m, n, k, A, lda, tau, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCunmqr(void* h, int side, int trans, int m, int n, int k, void* A, int lda, void* tau, void* C, int ldc, void* work, int lwork, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnCunmqr"}, h, Object<void*>{h}, side, trans, m, n, k, A, lda, tau, C, ldc, work, lwork, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 37u}, h, Object<void*>{h}, side, trans, m, n, k, A, lda, tau, C, ldc, work, lwork, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCunmqr_bufferSize(void* h, int side, int trans, int m, int n, int k, void* A, int lda, void* tau, void* C, int ldc, int* lwork) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnCunmqr_bufferSize"}, h, Object<void*>{h}, side, trans, m, n, k, A, lda, tau, C, ldc, Out<int>{lwork});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 38u}, h, Object<void*>{h}, side, trans, m, n, k, A, lda, tau, C, ldc, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDestroy(void* h) {
-  return mnemosyne::post({Number::cusolver_call, Codes::kSolver, "cusolverDnDestroy"}, static_cast<void*>(nullptr), Gone<void*>{h});
+  return mnemosyne::post(Function{Number::cusolver_call, Codes::kSolver, "cusolverDnDestroy"}, static_cast<void*>(nullptr), Gone<void*>{h});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDestroyGesvdjInfo(void* gesvdj) {
-  return mnemosyne::post({Number::cusolver_call, Codes::kSolver, "cusolverDnDestroyGesvdjInfo"}, static_cast<void*>(nullptr), Gone<void*>{gesvdj});
+  return mnemosyne::post(Function{Number::cusolver_call, Codes::kSolver, "cusolverDnDestroyGesvdjInfo"}, static_cast<void*>(nullptr), Gone<void*>{gesvdj});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDestroyParams(void* params) {
-  return mnemosyne::post({Number::cusolver_call, Codes::kSolver, "cusolverDnDestroyParams"}, static_cast<void*>(nullptr), Gone<void*>{params});
+  return mnemosyne::post(Function{Number::cusolver_call, Codes::kSolver, "cusolverDnDestroyParams"}, static_cast<void*>(nullptr), Gone<void*>{params});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDestroySyevjInfo(void* syevj) {
-  return mnemosyne::post({Number::cusolver_call, Codes::kSolver, "cusolverDnDestroySyevjInfo"}, static_cast<void*>(nullptr), Gone<void*>{syevj});
+  return mnemosyne::post(Function{Number::cusolver_call, Codes::kSolver, "cusolverDnDestroySyevjInfo"}, static_cast<void*>(nullptr), Gone<void*>{syevj});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDgeqrf(void* h, int m, int n, void* A, int lda, void* tau, void* work, int lwork, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnDgeqrf"}, h, Object<void*>{h}, m, n, A, lda, tau, work, lwork, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 43u}, h, Object<void*>{h}, m, n, A, lda, tau, work, lwork, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDgeqrf_bufferSize(void* h, int m, int n, void* A, int lda, int* lwork) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnDgeqrf_bufferSize"}, h, Object<void*>{h}, m, n, A, lda, Out<int>{lwork});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 44u}, h, Object<void*>{h}, m, n, A, lda, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDgesvd(void* h, signed char jobu, signed char jobvt, int m, int n, void* A, int lda, void* S, void* U, int ldu, void* VT, int ldvt, void* work, int lwork, void* rwork, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnDgesvd"}, h, Object<void*>{h}, jobu, jobvt, m, n, A, lda, S, U, ldu, VT, ldvt, work, lwork, rwork, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 45u}, h, Object<void*>{h}, jobu, jobvt, m, n, A, lda, S, U, ldu, VT, ldvt, work, lwork, rwork, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDgesvd_bufferSize(void* h, int m, int n, int* lwork) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnDgesvd_bufferSize"}, h, Object<void*>{h}, m, n, Out<int>{lwork});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 46u}, h, Object<void*>{h}, m, n, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDgesvdaStridedBatched(void* h, int jobz, int rank, int m, int n, void* A, int lda, long long strideA, void* S, long long strideS, void* U, int ldu, long long strideU, void* V, int ldv, long long strideV, void* work, int lwork, void* info, void** residuals, int batchSize) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnDgesvdaStridedBatched"}, h, Object<void*>{h}, jobz, rank, m, n, A, lda, strideA, S, strideS, U, ldu, strideU, V, ldv, strideV, work, lwork, info, HostRoom{residuals, size_t(8 * batchSize)}, batchSize);
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 47u}, h, Object<void*>{h}, jobz, rank, m, n, A, lda, strideA, S, strideS, U, ldu, strideU, V, ldv, strideV, work, lwork, info, HostRoom{residuals, size_t(8 * batchSize)}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDgesvdaStridedBatched_bufferSize(void* h, int jobz, int rank, int m, int n, void* A, int lda, long long strideA, void* S, long long strideS, void* U, int ldu, long long strideU, void* V, int ldv, long long strideV, int* lwork, int batchSize) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnDgesvdaStridedBatched_bufferSize"}, h, Object<void*>{h}, jobz, rank, m, n, A, lda, strideA, S, strideS, U, ldu, strideU, V, ldv, strideV, Out<int>{lwork}, batchSize);
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 48u}, h, Object<void*>{h}, jobz, rank, m, n, A, lda, strideA, S, strideS, U, ldu, strideU, V, ldv, strideV, Out<int>{lwork}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDgesvdj(void* h, int jobz, int econ, int m, int n, void* A, int lda, void* S, void* U, int ldu, void* V, int ldv, void* work, int lwork, void* info, void* gesvdj) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnDgesvdj"}, h, Object<void*>{h}, jobz, econ, m, n, A, lda, S, U, ldu, V, ldv, work, lwork, info, Object<void*>{gesvdj});
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 49u}, h, Object<void*>{h}, jobz, econ, m, n, A, lda, S, U, ldu, V, ldv, work, lwork, info, Object<void*>{gesvdj});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDgesvdjBatched(void* h, int jobz, int m, int n, void* A, int lda, void* S, void* U, int ldu, void* V, int ldv, void* work, int lwork, void* info, void* gesvdj, int batchSize) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnDgesvdjBatched"}, h, Object<void*>{h}, jobz, m, n, A, lda, S, U, ldu, V, ldv, work, lwork, info, Object<void*>{gesvdj}, batchSize);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 50u}, h, Object<void*>{h}, jobz, m, n, A, lda, S, U, ldu, V, ldv, work, lwork, info, Object<void*>{gesvdj}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDgesvdjBatched_bufferSize(void* h, int jobz, int m, int n, void* A, int lda, void* S, void* U, int ldu, void* V, int ldv, int* lwork, void* gesvdj, int batchSize) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnDgesvdjBatched_bufferSize"}, h, Object<void*>{h}, jobz, m, n, A, lda, S, U, ldu, V, ldv, Out<int>{lwork}, Object<void*>{gesvdj}, batchSize);
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 51u}, h, Object<void*>{h}, jobz, m, n, A, lda, S, U, ldu, V, ldv, Out<int>{lwork}, Object<void*>{gesvdj}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDgesvdj_bufferSize(void* h, int jobz, int econ, int m, int n, void* A, int lda, void* S, void* U, int ldu, void* V, int ldv, int* lwork, void* gesvdj) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnDgesvdj_bufferSize"}, h, Object<void*>{h}, jobz, econ, m, n, A, lda, S, U, ldu, V, ldv, Out<int>{lwork}, Object<void*>{gesvdj});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 52u}, h, Object<void*>{h}, jobz, econ, m, n, A, lda, S, U, ldu, V, ldv, Out<int>{lwork}, Object<void*>{gesvdj});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDgetrf(void* h, int m, int n, void* A, int lda, void* work, void* ipiv, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnDgetrf"}, h, Object<void*>{h}, m, n, A, lda, work, ipiv, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 53u}, h, Object<void*>{h}, m, n, A, lda, work, ipiv, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDgetrf_bufferSize(void* h, int m, int n, void* A, int lda, int* lwork) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnDgetrf_bufferSize"}, h, Object<void*>{h}, m, n, A, lda, Out<int>{lwork});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 54u}, h, Object<void*>{h}, m, n, A, lda, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDgetrs(void* h, int trans, int n, int nrhs, void* A, int lda, void* ipiv, void* B, int ldb, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnDgetrs"}, h, Object<void*>{h}, trans, n, nrhs, A, lda, ipiv, B, ldb, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 55u}, h, Object<void*>{h}, trans, n, nrhs, A, lda, ipiv, B, ldb, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDorgqr(void* h, int m, int n, int k, void* A, int lda, void* tau, void* work, int lwork, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnDorgqr"}, h, Object<void*>{h}, m, n, k, A, lda, tau, work, lwork, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 56u}, h, Object<void*>{h}, m, n, k, A, lda, tau, work, lwork, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDorgqr_bufferSize(void* h, int m, int n, int k, void* A, int lda, void* tau, int* lwork) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnDorgqr_bufferSize"}, h, Object<void*>{h}, m, n, k, A, lda, tau, Out<int>{lwork});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 57u}, h, Object<void*>{h}, m, n, k, A, lda, tau, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDormqr(void* h, int side, int trans, int m, int n, int k, void* A, int lda, void* tau, void* C, int ldc, void* work, int lwork, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnDormqr"}, h, Object<void*>{h}, side, trans, m, n, k, A, lda, tau, C, ldc, work, lwork, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 58u}, h, Object<void*>{h}, side, trans, m, n, k, A, lda, tau, C, ldc, work, lwork, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDormqr_bufferSize(void* h, int side, int trans, int m, int n, int k, void* A, int lda, void* tau, void* C, int ldc, int* lwork) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnDormqr_bufferSize"}, h, Object<void*>{h}, side, trans, m, n, k, A, lda, tau, C, ldc, Out<int>{lwork});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 59u}, h, Object<void*>{h}, side, trans, m, n, k, A, lda, tau, C, ldc, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDpotrf(void* h, int uplo, int n, void* A, int lda, void* work, int lwork, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnDpotrf"}, h, Object<void*>{h}, uplo, n, A, lda, work, lwork, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 60u}, h, Object<void*>{h}, uplo, n, A, lda, work, lwork, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDpotrfBatched(void* h, int uplo, int n, void* Aarray, int lda, void* info, int batchSize) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnDpotrfBatched"}, h, Object<void*>{h}, uplo, n, Aarray, lda, info, batchSize);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 61u}, h, Object<void*>{h}, uplo, n, Aarray, lda, info, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDpotrf_bufferSize(void* h, int uplo, int n, void* A, int lda, int* lwork) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnDpotrf_bufferSize"}, h, Object<void*>{h}, uplo, n, A, lda, Out<int>{lwork});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 62u}, h, Object<void*>{h}, uplo, n, A, lda, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDpotrs(void* h, int uplo, int n, int nrhs, void* A, int lda, void* B, int ldb, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnDpotrs"}, h, Object<void*>{h}, uplo, n, nrhs, A, lda, B, ldb, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 63u}, h, Object<void*>{h}, uplo, n, nrhs, A, lda, B, ldb, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDpotrsBatched(void* h, int uplo, int n, int nrhs, void* Aarray, int lda, void* Barray, int ldb, void* info, int batchSize) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnDpotrsBatched"}, h, Object<void*>{h}, uplo, n, nrhs, Aarray, lda, Barray, ldb, info, batchSize);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 64u}, h, Object<void*>{h}, uplo, n, nrhs, Aarray, lda, Barray, ldb, info, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDsyevd(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, void* work, int lwork, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnDsyevd"}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, work, lwork, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 65u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, work, lwork, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDsyevd_bufferSize(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, int* lwork) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnDsyevd_bufferSize"}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 66u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDsyevj(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, void* work, int lwork, void* info, void* syevj) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnDsyevj"}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, work, lwork, info, Object<void*>{syevj});
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 67u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, work, lwork, info, Object<void*>{syevj});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDsyevjBatched(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, void* work, int lwork, void* info, void* syevj, int batchSize) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnDsyevjBatched"}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, work, lwork, info, Object<void*>{syevj}, batchSize);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 68u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, work, lwork, info, Object<void*>{syevj}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDsyevjBatched_bufferSize(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, int* lwork, void* syevj, int batchSize) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnDsyevjBatched_bufferSize"}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork}, Object<void*>{syevj}, batchSize);
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 69u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork}, Object<void*>{syevj}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDsyevj_bufferSize(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, int* lwork, void* syevj) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnDsyevj_bufferSize"}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork}, Object<void*>{syevj});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 70u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork}, Object<void*>{syevj});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDsytrf(void* h, int uplo, int n, void* A, int lda, void* ipiv, void* work, int lwork, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnDsytrf"}, h, Object<void*>{h}, uplo, n, A, lda, ipiv, work, lwork, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 71u}, h, Object<void*>{h}, uplo, n, A, lda, ipiv, work, lwork, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDsytrf_bufferSize(void* h, int n, void* A, int lda, int* lwork) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnDsytrf_bufferSize"}, h, Object<void*>{h}, n, A, lda, Out<int>{lwork});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 72u}, h, Object<void*>{h}, n, A, lda, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSgeqrf(void* h, int m, int n, void* A, int lda, void* tau, void* work, int lwork, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnSgeqrf"}, h, Object<void*>{h}, m, n, A, lda, tau, work, lwork, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 73u}, h, Object<void*>{h}, m, n, A, lda, tau, work, lwork, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSgeqrf_bufferSize(void* h, int m, int n, void* A, int lda, int* lwork) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnSgeqrf_bufferSize"}, h, Object<void*>{h}, m, n, A, lda, Out<int>{lwork});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 74u}, h, Object<void*>{h}, m, n, A, lda, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSgesvd(void* h, signed char jobu, signed char jobvt, int m, int n, void* A, int lda, void* S, void* U, int ldu, void* VT, int ldvt, void* work, int lwork, void* rwork, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnSgesvd"}, h, Object<void*>{h}, jobu, jobvt, m, n, A, lda, S, U, ldu, VT, ldvt, work, lwork, rwork, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 75u}, h, Object<void*>{h}, jobu, jobvt, m, n, A, lda, S, U, ldu, VT, ldvt, work, lwork, rwork, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSgesvd_bufferSize(void* h, int m, int n, int* lwork) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnSgesvd_bufferSize"}, h, Object<void*>{h}, m, n, Out<int>{lwork});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 76u}, h, Object<void*>{h}, m, n, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSgesvdaStridedBatched(void* h, int jobz, int rank, int m, int n, void* A, int lda, long long strideA, void* S, long long strideS, void* U, int ldu, long long strideU, void* V, int ldv, long long strideV, void* work, int lwork, void* info, void** residuals, int batchSize) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnSgesvdaStridedBatched"}, h, Object<void*>{h}, jobz, rank, m, n, A, lda, strideA, S, strideS, U, ldu, strideU, V, ldv, strideV, work, lwork, info, HostRoom{residuals, size_t(8 * batchSize)}, batchSize);
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 77u}, h, Object<void*>{h}, jobz, rank, m, n, A, lda, strideA, S, strideS, U, ldu, strideU, V, ldv, strideV, work, lwork, info, HostRoom{residuals, size_t(8 * batchSize)}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSgesvdaStridedBatched_bufferSize(void* h, int jobz, int rank, int m, int n, void* A, int lda, long long strideA, void* S, long long strideS, void* U, int ldu, long long strideU, void* V, int ldv, long long strideV, int* lwork, int batchSize) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnSgesvdaStridedBatched_bufferSize"}, h, Object<void*>{h}, jobz, rank, m, n, A, lda, strideA, S, strideS, U, ldu, strideU, V, ldv, strideV, Out<int>{lwork}, batchSize);
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 78u}, h, Object<void*>{h}, jobz, rank, m, n, A, lda, strideA, S, strideS, U, ldu, strideU, V, ldv, strideV, Out<int>{lwork}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSgesvdj(void* h, int jobz, int econ, int m, int n, void* A, int lda, void* S, void* U, int ldu, void* V, int ldv, void* work, int lwork, void* info, void* gesvdj) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnSgesvdj"}, h, Object<void*>{h}, jobz, econ, m, n, A, lda, S, U, ldu, V, ldv, work, lwork, info, Object<void*>{gesvdj});
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 79u}, h, Object<void*>{h}, jobz, econ, m, n, A, lda, S, U, ldu, V, ldv, work, lwork, info, Object<void*>{gesvdj});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSgesvdjBatched(void* h, int jobz, int m, int n, void* A, int lda, void* S, void* U, int ldu, void* V, int ldv, void* work, int lwork, void* info, void* gesvdj, int batchSize) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnSgesvdjBatched"}, h, Object<void*>{h}, jobz, m, n, A, lda, S, U, ldu, V, ldv, work, lwork, info, Object<void*>{gesvdj}, batchSize);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 80u}, h, Object<void*>{h}, jobz, m, n, A, lda, S, U, ldu, V, ldv, work, lwork, info, Object<void*>{gesvdj}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSgesvdjBatched_bufferSize(void* h, int jobz, int m, int n, void* A, int lda, void* S, void* U, int ldu, void* V, int ldv, int* lwork, void* gesvdj, int batchSize) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnSgesvdjBatched_bufferSize"}, h, Object<void*>{h}, jobz, m, n, A, lda, S, U, ldu, V, ldv, Out<int>{lwork}, Object<void*>{gesvdj}, batchSize);
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 81u}, h, Object<void*>{h}, jobz, m, n, A, lda, S, U, ldu, V, ldv, Out<int>{lwork}, Object<void*>{gesvdj}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSgesvdj_bufferSize(void* h, int jobz, int econ, int m, int n, void* A, int lda, void* S, void* U, int ldu, void* V, int ldv, int* lwork, void* gesvdj) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnSgesvdj_bufferSize"}, h, Object<void*>{h}, jobz, econ, m, n, A, lda, S, U, ldu, V, ldv, Out<int>{lwork}, Object<void*>{gesvdj});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 82u}, h, Object<void*>{h}, jobz, econ, m, n, A, lda, S, U, ldu, V, ldv, Out<int>{lwork}, Object<void*>{gesvdj});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSgetrf(void* h, int m, int n, void* A, int lda, void* work, void* ipiv, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnSgetrf"}, h, Object<void*>{h}, m, n, A, lda, work, ipiv, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 83u}, h, Object<void*>{h}, m, n, A, lda, work, ipiv, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSgetrf_bufferSize(void* h, int m, int n, void* A, int lda, int* lwork) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnSgetrf_bufferSize"}, h, Object<void*>{h}, m, n, A, lda, Out<int>{lwork});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 84u}, h, Object<void*>{h}, m, n, A, lda, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSgetrs(void* h, int trans, int n, int nrhs, void* A, int lda, void* ipiv, void* B, int ldb, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnSgetrs"}, h, Object<void*>{h}, trans, n, nrhs, A, lda, ipiv, B, ldb, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 85u}, h, Object<void*>{h}, trans, n, nrhs, A, lda, ipiv, B, ldb, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSorgqr(void* h, int m, int n, int k, void* A, int lda, void* tau, void* work, int lwork, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnSorgqr"}, h, Object<void*>{h}, m, n, k, A, lda, tau, work, lwork, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 86u}, h, Object<void*>{h}, m, n, k, A, lda, tau, work, lwork, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSorgqr_bufferSize(void* h, int m, int n, int k, void* A, int lda, void* tau, int* lwork) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnSorgqr_bufferSize"}, h, Object<void*>{h}, m, n, k, A, lda, tau, Out<int>{lwork});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 87u}, h, Object<void*>{h}, m, n, k, A, lda, tau, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSormqr(void* h, int side, int trans, int m, int n, int k, void* A, int lda, void* tau, void* C, int ldc, void* work, int lwork, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnSormqr"}, h, Object<void*>{h}, side, trans, m, n, k, A, lda, tau, C, ldc, work, lwork, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 88u}, h, Object<void*>{h}, side, trans, m, n, k, A, lda, tau, C, ldc, work, lwork, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSormqr_bufferSize(void* h, int side, int trans, int m, int n, int k, void* A, int lda, void* tau, void* C, int ldc, int* lwork) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnSormqr_bufferSize"}, h, Object<void*>{h}, side, trans, m, n, k, A, lda, tau, C, ldc, Out<int>{lwork});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 89u}, h, Object<void*>{h}, side, trans, m, n, k, A, lda, tau, C, ldc, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSpotrf(void* h, int uplo, int n, void* A, int lda, void* work, int lwork, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnSpotrf"}, h, Object<void*>{h}, uplo, n, A, lda, work, lwork, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 90u}, h, Object<void*>{h}, uplo, n, A, lda, work, lwork, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSpotrfBatched(void* h, int uplo, int n, void* Aarray, int lda, void* info, int batchSize) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnSpotrfBatched"}, h, Object<void*>{h}, uplo, n, Aarray, lda, info, batchSize);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 91u}, h, Object<void*>{h}, uplo, n, Aarray, lda, info, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSpotrf_bufferSize(void* h, int uplo, int n, void* A, int lda, int* lwork) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnSpotrf_bufferSize"}, h, Object<void*>{h}, uplo, n, A, lda, Out<int>{lwork});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 92u}, h, Object<void*>{h}, uplo, n, A, lda, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSpotrs(void* h, int uplo, int n, int nrhs, void* A, int lda, void* B, int ldb, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnSpotrs"}, h, Object<void*>{h}, uplo, n, nrhs, A, lda, B, ldb, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 93u}, h, Object<void*>{h}, uplo, n, nrhs, A, lda, B, ldb, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSpotrsBatched(void* h, int uplo, int n, int nrhs, void* Aarray, int lda, void* Barray, int ldb, void* info, int batchSize) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnSpotrsBatched"}, h, Object<void*>{h}, uplo, n, nrhs, Aarray, lda, Barray, ldb, info, batchSize);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 94u}, h, Object<void*>{h}, uplo, n, nrhs, Aarray, lda, Barray, ldb, info, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSsyevd(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, void* work, int lwork, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnSsyevd"}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, work, lwork, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 95u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, work, lwork, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSsyevd_bufferSize(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, int* lwork) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnSsyevd_bufferSize"}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 96u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSsyevj(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, void* work, int lwork, void* info, void* syevj) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnSsyevj"}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, work, lwork, info, Object<void*>{syevj});
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 97u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, work, lwork, info, Object<void*>{syevj});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSsyevjBatched(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, void* work, int lwork, void* info, void* syevj, int batchSize) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnSsyevjBatched"}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, work, lwork, info, Object<void*>{syevj}, batchSize);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 98u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, work, lwork, info, Object<void*>{syevj}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSsyevjBatched_bufferSize(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, int* lwork, void* syevj, int batchSize) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnSsyevjBatched_bufferSize"}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork}, Object<void*>{syevj}, batchSize);
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 99u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork}, Object<void*>{syevj}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSsyevj_bufferSize(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, int* lwork, void* syevj) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnSsyevj_bufferSize"}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork}, Object<void*>{syevj});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 100u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork}, Object<void*>{syevj});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSsytrf(void* h, int uplo, int n, void* A, int lda, void* ipiv, void* work, int lwork, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnSsytrf"}, h, Object<void*>{h}, uplo, n, A, lda, ipiv, work, lwork, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 101u}, h, Object<void*>{h}, uplo, n, A, lda, ipiv, work, lwork, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSsytrf_bufferSize(void* h, int n, void* A, int lda, int* lwork) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnSsytrf_bufferSize"}, h, Object<void*>{h}, n, A, lda, Out<int>{lwork});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 102u}, h, Object<void*>{h}, n, A, lda, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXgeev(void* h, void* params, int jobvl, int jobvr, long long n, int typeA, void* A, long long lda, int typeW, void* W, int typeVL, void* VL, long long ldvl, int typeVR, void* VR, long long ldvr, int computeType, void* work, size_t workBytes, void* hostWork, size_t hostWorkBytes, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnXgeev"}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, jobvl, jobvr, n, typeA, A, lda, typeW, W, typeVL, VL, ldvl, typeVR, VR, ldvr, computeType, work, workBytes, Scratch{hostWork}, hostWorkBytes, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 103u}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, jobvl, jobvr, n, typeA, A, lda, typeW, W, typeVL, VL, ldvl, typeVR, VR, ldvr, computeType, work, workBytes, Scratch{hostWork}, hostWorkBytes, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXgeev_bufferSize(void* h, void* params, int jobvl, int jobvr, long long n, int typeA, void* A, long long lda, int typeW, void* W, int typeVL, void* VL, long long ldvl, int typeVR, void* VR, long long ldvr, int computeType, size_t* workBytes, size_t* hostWorkBytes) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnXgeev_bufferSize"}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, jobvl, jobvr, n, typeA, A, lda, typeW, W, typeVL, VL, ldvl, typeVR, VR, ldvr, computeType, Out<size_t>{workBytes}, Out<size_t>{hostWorkBytes});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 104u}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, jobvl, jobvr, n, typeA, A, lda, typeW, W, typeVL, VL, ldvl, typeVR, VR, ldvr, computeType, Out<size_t>{workBytes}, Out<size_t>{hostWorkBytes});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXgeqrf(void* h, void* params, long long m, long long n, int typeA, void* A, long long lda, int typeTau, void* tau, int computeType, void* work, size_t workBytes, void* hostWork, size_t hostWorkBytes, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnXgeqrf"}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, m, n, typeA, A, lda, typeTau, tau, computeType, work, workBytes, Scratch{hostWork}, hostWorkBytes, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 105u}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, m, n, typeA, A, lda, typeTau, tau, computeType, work, workBytes, Scratch{hostWork}, hostWorkBytes, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXgeqrf_bufferSize(void* h, void* params, long long m, long long n, int typeA, void* A, long long lda, int typeTau, void* tau, int computeType, size_t* workBytes, size_t* hostWorkBytes) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnXgeqrf_bufferSize"}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, m, n, typeA, A, lda, typeTau, tau, computeType, Out<size_t>{workBytes}, Out<size_t>{hostWorkBytes});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 106u}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, m, n, typeA, A, lda, typeTau, tau, computeType, Out<size_t>{workBytes}, Out<size_t>{hostWorkBytes});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXgesvdjSetMaxSweeps(void* gesvdj, int max_sweeps) {
-  return mnemosyne::post({Number::cusolver_call, Codes::kSolver, "cusolverDnXgesvdjSetMaxSweeps"}, static_cast<void*>(nullptr), Object<void*>{gesvdj}, max_sweeps);
+  return mnemosyne::post(Function{Number::cusolver_call, Codes::kSolver, "cusolverDnXgesvdjSetMaxSweeps"}, static_cast<void*>(nullptr), Object<void*>{gesvdj}, max_sweeps);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXgesvdjSetSortEig(void* gesvdj, int sort_svd) {
-  return mnemosyne::post({Number::cusolver_call, Codes::kSolver, "cusolverDnXgesvdjSetSortEig"}, static_cast<void*>(nullptr), Object<void*>{gesvdj}, sort_svd);
+  return mnemosyne::post(Function{Number::cusolver_call, Codes::kSolver, "cusolverDnXgesvdjSetSortEig"}, static_cast<void*>(nullptr), Object<void*>{gesvdj}, sort_svd);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXgesvdjSetTolerance(void* gesvdj, double tolerance) {
-  return mnemosyne::post({Number::cusolver_call, Codes::kSolver, "cusolverDnXgesvdjSetTolerance"}, static_cast<void*>(nullptr), Object<void*>{gesvdj}, tolerance);
+  return mnemosyne::post(Function{Number::cusolver_call, Codes::kSolver, "cusolverDnXgesvdjSetTolerance"}, static_cast<void*>(nullptr), Object<void*>{gesvdj}, tolerance);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXpotrf(void* h, void* params, int uplo, long long n, int typeA, void* A, long long lda, int computeType, void* work, size_t workBytes, void* hostWork, size_t hostWorkBytes, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnXpotrf"}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, uplo, n, typeA, A, lda, computeType, work, workBytes, Scratch{hostWork}, hostWorkBytes, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 110u}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, uplo, n, typeA, A, lda, computeType, work, workBytes, Scratch{hostWork}, hostWorkBytes, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXpotrf_bufferSize(void* h, void* params, int uplo, long long n, int typeA, void* A, long long lda, int computeType, size_t* workBytes, size_t* hostWorkBytes) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnXpotrf_bufferSize"}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, uplo, n, typeA, A, lda, computeType, Out<size_t>{workBytes}, Out<size_t>{hostWorkBytes});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 111u}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, uplo, n, typeA, A, lda, computeType, Out<size_t>{workBytes}, Out<size_t>{hostWorkBytes});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXpotrs(void* h, void* params, int uplo, long long n, long long nrhs, int typeA, void* A, long long lda, int typeB, void* B, long long ldb, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnXpotrs"}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, uplo, n, nrhs, typeA, A, lda, typeB, B, ldb, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 112u}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, uplo, n, nrhs, typeA, A, lda, typeB, B, ldb, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXsyevBatched(void* h, void* params, int jobz, int uplo, long long n, int typeA, void* A, long long lda, int typeW, void* W, int computeType, void* work, size_t workBytes, void* hostWork, size_t hostWorkBytes, void* info, long long batchSize) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnXsyevBatched"}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, jobz, uplo, n, typeA, A, lda, typeW, W, computeType, work, workBytes, Scratch{hostWork}, hostWorkBytes, info, batchSize);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 113u}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, jobz, uplo, n, typeA, A, lda, typeW, W, computeType, work, workBytes, Scratch{hostWork}, hostWorkBytes, info, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXsyevBatched_bufferSize(void* h, void* params, int jobz, int uplo, long long n, int typeA, void* A, long long lda, int typeW, void* W, int computeType, size_t* workBytes, size_t* hostWorkBytes, long long batchSize) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnXsyevBatched_bufferSize"}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, jobz, uplo, n, typeA, A, lda, typeW, W, computeType, Out<size_t>{workBytes}, Out<size_t>{hostWorkBytes}, batchSize);
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 114u}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, jobz, uplo, n, typeA, A, lda, typeW, W, computeType, Out<size_t>{workBytes}, Out<size_t>{hostWorkBytes}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXsyevd(void* h, void* params, int jobz, int uplo, long long n, int typeA, void* A, long long lda, int typeW, void* W, int computeType, void* work, size_t workBytes, void* hostWork, size_t hostWorkBytes, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnXsyevd"}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, jobz, uplo, n, typeA, A, lda, typeW, W, computeType, work, workBytes, Scratch{hostWork}, hostWorkBytes, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 115u}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, jobz, uplo, n, typeA, A, lda, typeW, W, computeType, work, workBytes, Scratch{hostWork}, hostWorkBytes, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXsyevd_bufferSize(void* h, void* params, int jobz, int uplo, long long n, int typeA, void* A, long long lda, int typeW, void* W, int computeType, size_t* workBytes, size_t* hostWorkBytes) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnXsyevd_bufferSize"}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, jobz, uplo, n, typeA, A, lda, typeW, W, computeType, Out<size_t>{workBytes}, Out<size_t>{hostWorkBytes});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 116u}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, jobz, uplo, n, typeA, A, lda, typeW, W, computeType, Out<size_t>{workBytes}, Out<size_t>{hostWorkBytes});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXsyevjSetMaxSweeps(void* syevj, int max_sweeps) {
-  return mnemosyne::post({Number::cusolver_call, Codes::kSolver, "cusolverDnXsyevjSetMaxSweeps"}, static_cast<void*>(nullptr), Object<void*>{syevj}, max_sweeps);
+  return mnemosyne::post(Function{Number::cusolver_call, Codes::kSolver, "cusolverDnXsyevjSetMaxSweeps"}, static_cast<void*>(nullptr), Object<void*>{syevj}, max_sweeps);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXsyevjSetSortEig(void* syevj, int sort_eig) {
-  return mnemosyne::post({Number::cusolver_call, Codes::kSolver, "cusolverDnXsyevjSetSortEig"}, static_cast<void*>(nullptr), Object<void*>{syevj}, sort_eig);
+  return mnemosyne::post(Function{Number::cusolver_call, Codes::kSolver, "cusolverDnXsyevjSetSortEig"}, static_cast<void*>(nullptr), Object<void*>{syevj}, sort_eig);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXsyevjSetTolerance(void* syevj, double tolerance) {
-  return mnemosyne::post({Number::cusolver_call, Codes::kSolver, "cusolverDnXsyevjSetTolerance"}, static_cast<void*>(nullptr), Object<void*>{syevj}, tolerance);
+  return mnemosyne::post(Function{Number::cusolver_call, Codes::kSolver, "cusolverDnXsyevjSetTolerance"}, static_cast<void*>(nullptr), Object<void*>{syevj}, tolerance);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXsytrs(void* h, int uplo, long long n, long long nrhs, int typeA, void* A, long long lda, void* ipiv, int typeB, void* B, long long ldb, void* work, size_t workBytes, void* hostWork, size_t hostWorkBytes, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnXsytrs"}, h, Object<void*>{h}, uplo, n, nrhs, typeA, A, lda, ipiv, typeB, B, ldb, work, workBytes, Scratch{hostWork}, hostWorkBytes, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 120u}, h, Object<void*>{h}, uplo, n, nrhs, typeA, A, lda, ipiv, typeB, B, ldb, work, workBytes, Scratch{hostWork}, hostWorkBytes, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXsytrs_bufferSize(void* h, int uplo, long long n, long long nrhs, int typeA, void* A, long long lda, void* ipiv, int typeB, void* B, long long ldb, size_t* workBytes, size_t* hostWorkBytes) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnXsytrs_bufferSize"}, h, Object<void*>{h}, uplo, n, nrhs, typeA, A, lda, ipiv, typeB, B, ldb, Out<size_t>{workBytes}, Out<size_t>{hostWorkBytes});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 121u}, h, Object<void*>{h}, uplo, n, nrhs, typeA, A, lda, ipiv, typeB, B, ldb, Out<size_t>{workBytes}, Out<size_t>{hostWorkBytes});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZgeqrf(void* h, int m, int n, void* A, int lda, void* tau, void* work, int lwork, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnZgeqrf"}, h, Object<void*>{h}, m, n, A, lda, tau, work, lwork, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 122u}, h, Object<void*>{h}, m, n, A, lda, tau, work, lwork, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZgeqrf_bufferSize(void* h, int m, int n, void* A, int lda, int* lwork) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnZgeqrf_bufferSize"}, h, Object<void*>{h}, m, n, A, lda, Out<int>{lwork});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 123u}, h, Object<void*>{h}, m, n, A, lda, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZgesvd(void* h, signed char jobu, signed char jobvt, int m, int n, void* A, int lda, void* S, void* U, int ldu, void* VT, int ldvt, void* work, int lwork, void* rwork, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnZgesvd"}, h, Object<void*>{h}, jobu, jobvt, m, n, A, lda, S, U, ldu, VT, ldvt, work, lwork, rwork, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 124u}, h, Object<void*>{h}, jobu, jobvt, m, n, A, lda, S, U, ldu, VT, ldvt, work, lwork, rwork, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZgesvd_bufferSize(void* h, int m, int n, int* lwork) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnZgesvd_bufferSize"}, h, Object<void*>{h}, m, n, Out<int>{lwork});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 125u}, h, Object<void*>{h}, m, n, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZgesvdaStridedBatched(void* h, int jobz, int rank, int m, int n, void* A, int lda, long long strideA, void* S, long long strideS, void* U, int ldu, long long strideU, void* V, int ldv, long long strideV, void* work, int lwork, void* info, void** residuals, int batchSize) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnZgesvdaStridedBatched"}, h, Object<void*>{h}, jobz, rank, m, n, A, lda, strideA, S, strideS, U, ldu, strideU, V, ldv, strideV, work, lwork, info, HostRoom{residuals, size_t(8 * batchSize)}, batchSize);
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 126u}, h, Object<void*>{h}, jobz, rank, m, n, A, lda, strideA, S, strideS, U, ldu, strideU, V, ldv, strideV, work, lwork, info, HostRoom{residuals, size_t(8 * batchSize)}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZgesvdaStridedBatched_bufferSize(void* h, int jobz, int rank, int m, int n, void* A, int lda, long long strideA, void* S, long long strideS, void* U, int ldu, long long strideU, void* V, int ldv, long long strideV, int* lwork, int batchSize) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnZgesvdaStridedBatched_bufferSize"}, h, Object<void*>{h}, jobz, rank, m, n, A, lda, strideA, S, strideS, U, ldu, strideU, V, ldv, strideV, Out<int>{lwork}, batchSize);
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 127u}, h, Object<void*>{h}, jobz, rank, m, n, A, lda, strideA, S, strideS, U, ldu, strideU, V, ldv, strideV, Out<int>{lwork}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZgesvdj(void* h, int jobz, int econ, int m, int n, void* A, int lda, void* S, void* U, int ldu, void* V, int ldv, void* work, int lwork, void* info, void* gesvdj) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnZgesvdj"}, h, Object<void*>{h}, jobz, econ, m, n, A, lda, S, U, ldu, V, ldv, work, lwork, info, Object<void*>{gesvdj});
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 128u}, h, Object<void*>{h}, jobz, econ, m, n, A, lda, S, U, ldu, V, ldv, work, lwork, info, Object<void*>{gesvdj});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZgesvdjBatched(void* h, int jobz, int m, int n, void* A, int lda, void* S, void* U, int ldu, void* V, int ldv, void* work, int lwork, void* info, void* gesvdj, int batchSize) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnZgesvdjBatched"}, h, Object<void*>{h}, jobz, m, n, A, lda, S, U, ldu, V, ldv, work, lwork, info, Object<void*>{gesvdj}, batchSize);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 129u}, h, Object<void*>{h}, jobz, m, n, A, lda, S, U, ldu, V, ldv, work, lwork, info, Object<void*>{gesvdj}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZgesvdjBatched_bufferSize(void* h, int jobz, int m, int n, void* A, int lda, void* S, void* U, int ldu, void* V, int ldv, int* lwork, void* gesvdj, int batchSize) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnZgesvdjBatched_bufferSize"}, h, Object<void*>{h}, jobz, m, n, A, lda, S, U, ldu, V, ldv, Out<int>{lwork}, Object<void*>{gesvdj}, batchSize);
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 130u}, h, Object<void*>{h}, jobz, m, n, A, lda, S, U, ldu, V, ldv, Out<int>{lwork}, Object<void*>{gesvdj}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZgesvdj_bufferSize(void* h, int jobz, int econ, int m, int n, void* A, int lda, void* S, void* U, int ldu, void* V, int ldv, int* lwork, void* gesvdj) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnZgesvdj_bufferSize"}, h, Object<void*>{h}, jobz, econ, m, n, A, lda, S, U, ldu, V, ldv, Out<int>{lwork}, Object<void*>{gesvdj});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 131u}, h, Object<void*>{h}, jobz, econ, m, n, A, lda, S, U, ldu, V, ldv, Out<int>{lwork}, Object<void*>{gesvdj});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZgetrf(void* h, int m, int n, void* A, int lda, void* work, void* ipiv, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnZgetrf"}, h, Object<void*>{h}, m, n, A, lda, work, ipiv, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 132u}, h, Object<void*>{h}, m, n, A, lda, work, ipiv, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZgetrf_bufferSize(void* h, int m, int n, void* A, int lda, int* lwork) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnZgetrf_bufferSize"}, h, Object<void*>{h}, m, n, A, lda, Out<int>{lwork});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 133u}, h, Object<void*>{h}, m, n, A, lda, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZgetrs(void* h, int trans, int n, int nrhs, void* A, int lda, void* ipiv, void* B, int ldb, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnZgetrs"}, h, Object<void*>{h}, trans, n, nrhs, A, lda, ipiv, B, ldb, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 134u}, h, Object<void*>{h}, trans, n, nrhs, A, lda, ipiv, B, ldb, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZheevd(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, void* work, int lwork, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnZheevd"}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, work, lwork, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 135u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, work, lwork, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZheevd_bufferSize(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, int* lwork) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnZheevd_bufferSize"}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 136u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZheevj(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, void* work, int lwork, void* info, void* syevj) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnZheevj"}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, work, lwork, info, Object<void*>{syevj});
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 137u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, work, lwork, info, Object<void*>{syevj});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZheevjBatched(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, void* work, int lwork, void* info, void* syevj, int batchSize) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnZheevjBatched"}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, work, lwork, info, Object<void*>{syevj}, batchSize);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 138u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, work, lwork, info, Object<void*>{syevj}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZheevjBatched_bufferSize(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, int* lwork, void* syevj, int batchSize) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnZheevjBatched_bufferSize"}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork}, Object<void*>{syevj}, batchSize);
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 139u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork}, Object<void*>{syevj}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZheevj_bufferSize(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, int* lwork, void* syevj) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnZheevj_bufferSize"}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork}, Object<void*>{syevj});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 140u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork}, Object<void*>{syevj});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZpotrf(void* h, int uplo, int n, void* A, int lda, void* work, int lwork, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnZpotrf"}, h, Object<void*>{h}, uplo, n, A, lda, work, lwork, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 141u}, h, Object<void*>{h}, uplo, n, A, lda, work, lwork, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZpotrfBatched(void* h, int uplo, int n, void* Aarray, int lda, void* info, int batchSize) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnZpotrfBatched"}, h, Object<void*>{h}, uplo, n, Aarray, lda, info, batchSize);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 142u}, h, Object<void*>{h}, uplo, n, Aarray, lda, info, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZpotrf_bufferSize(void* h, int uplo, int n, void* A, int lda, int* lwork) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnZpotrf_bufferSize"}, h, Object<void*>{h}, uplo, n, A, lda, Out<int>{lwork});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 143u}, h, Object<void*>{h}, uplo, n, A, lda, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZpotrs(void* h, int uplo, int n, int nrhs, void* A, int lda, void* B, int ldb, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnZpotrs"}, h, Object<void*>{h}, uplo, n, nrhs, A, lda, B, ldb, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 144u}, h, Object<void*>{h}, uplo, n, nrhs, A, lda, B, ldb, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZpotrsBatched(void* h, int uplo, int n, int nrhs, void* Aarray, int lda, void* Barray, int ldb, void* info, int batchSize) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnZpotrsBatched"}, h, Object<void*>{h}, uplo, n, nrhs, Aarray, lda, Barray, ldb, info, batchSize);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 145u}, h, Object<void*>{h}, uplo, n, nrhs, Aarray, lda, Barray, ldb, info, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZsytrf(void* h, int uplo, int n, void* A, int lda, void* ipiv, void* work, int lwork, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnZsytrf"}, h, Object<void*>{h}, uplo, n, A, lda, ipiv, work, lwork, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 146u}, h, Object<void*>{h}, uplo, n, A, lda, ipiv, work, lwork, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZsytrf_bufferSize(void* h, int n, void* A, int lda, int* lwork) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnZsytrf_bufferSize"}, h, Object<void*>{h}, n, A, lda, Out<int>{lwork});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 147u}, h, Object<void*>{h}, n, A, lda, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZungqr(void* h, int m, int n, int k, void* A, int lda, void* tau, void* work, int lwork, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnZungqr"}, h, Object<void*>{h}, m, n, k, A, lda, tau, work, lwork, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 148u}, h, Object<void*>{h}, m, n, k, A, lda, tau, work, lwork, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZungqr_bufferSize(void* h, int m, int n, int k, void* A, int lda, void* tau, int* lwork) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnZungqr_bufferSize"}, h, Object<void*>{h}, m, n, k, A, lda, tau, Out<int>{lwork});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 149u}, h, Object<void*>{h}, m, n, k, A, lda, tau, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZunmqr(void* h, int side, int trans, int m, int n, int k, void* A, int lda, void* tau, void* C, int ldc, void* work, int lwork, void* info) {
-  return mnemosyne::once({Number::cusolver_call, Codes::kSolver, "cusolverDnZunmqr"}, h, Object<void*>{h}, side, trans, m, n, k, A, lda, tau, C, ldc, work, lwork, info);
+  return mnemosyne::once(Function{Number::cusolver_run, Codes::kSolver, 150u}, h, Object<void*>{h}, side, trans, m, n, k, A, lda, tau, C, ldc, work, lwork, info);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZunmqr_bufferSize(void* h, int side, int trans, int m, int n, int k, void* A, int lda, void* tau, void* C, int ldc, int* lwork) {
-  return mnemosyne::call({Number::cusolver_call, Codes::kSolver, "cusolverDnZunmqr_bufferSize"}, h, Object<void*>{h}, side, trans, m, n, k, A, lda, tau, C, ldc, Out<int>{lwork});
+  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 151u}, h, Object<void*>{h}, side, trans, m, n, k, A, lda, tau, C, ldc, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseCbsrmm(void* h, int dir, int transA, int transB, int mb, int n, int kb, int nnzb, void* alpha, void* mat, void* values, void* rowPtr, void* colInd, int blockDim, void* B, int ldb, void* beta, void* C, int ldc) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseCbsrmm"}, h, Object<void*>{h}, dir, transA, transB, mb, n, kb, nnzb, Scalar{alpha, 8}, Object<void*>{mat}, values, rowPtr, colInd, blockDim, B, ldb, Scalar{beta, 8}, C, ldc);
+  return mnemosyne::once(Function{Number::cusparse_run, Codes::kSparse, 152u}, h, Object<void*>{h}, dir, transA, transB, mb, n, kb, nnzb, Scalar{alpha, 8}, Object<void*>{mat}, values, rowPtr, colInd, blockDim, B, ldb, Scalar{beta, 8}, C, ldc);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseCbsrmv(void* h, int dir, int transA, int mb, int nb, int nnzb, void* alpha, void* mat, void* values, void* rowPtr, void* colInd, int blockDim, void* x, void* beta, void* y) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseCbsrmv"}, h, Object<void*>{h}, dir, transA, mb, nb, nnzb, Scalar{alpha, 8}, Object<void*>{mat}, values, rowPtr, colInd, blockDim, x, Scalar{beta, 8}, y);
+  return mnemosyne::once(Function{Number::cusparse_run, Codes::kSparse, 153u}, h, Object<void*>{h}, dir, transA, mb, nb, nnzb, Scalar{alpha, 8}, Object<void*>{mat}, values, rowPtr, colInd, blockDim, x, Scalar{beta, 8}, y);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseCbsrsm2_analysis(void* h, int dir, int transA, int transXY, int mb, int n, int nnzb, void* mat, void* values, void* rowPtr, void* colInd, int blockDim, void* info, int policy, void* buffer) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseCbsrsm2_analysis"}, h, Object<void*>{h}, dir, transA, transXY, mb, n, nnzb, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, policy, buffer);
+  return mnemosyne::once(Function{Number::cusparse_call, Codes::kSparse, "cusparseCbsrsm2_analysis"}, h, Object<void*>{h}, dir, transA, transXY, mb, n, nnzb, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, policy, buffer);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseCbsrsm2_bufferSize(void* h, int dir, int transA, int transXY, int mb, int n, int nnzb, void* mat, void* values, void* rowPtr, void* colInd, int blockDim, void* info, int* bytes) {
-  return mnemosyne::call({Number::cusparse_call, Codes::kSparse, "cusparseCbsrsm2_bufferSize"}, h, Object<void*>{h}, dir, transA, transXY, mb, n, nnzb, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, Out<int>{bytes});
+  return mnemosyne::call(Function{Number::cusparse_run, Codes::kSparse, 155u}, h, Object<void*>{h}, dir, transA, transXY, mb, n, nnzb, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, Out<int>{bytes});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseCbsrsm2_solve(void* h, int dir, int transA, int transXY, int mb, int n, int nnzb, void* alpha, void* mat, void* values, void* rowPtr, void* colInd, int blockDim, void* info, void* B, int ldb, void* X, int ldx, int policy, void* buffer) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseCbsrsm2_solve"}, h, Object<void*>{h}, dir, transA, transXY, mb, n, nnzb, Scalar{alpha, 8}, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, B, ldb, X, ldx, policy, buffer);
+  return mnemosyne::once(Function{Number::cusparse_run, Codes::kSparse, 156u}, h, Object<void*>{h}, dir, transA, transXY, mb, n, nnzb, Scalar{alpha, 8}, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, B, ldb, X, ldx, policy, buffer);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseCbsrsv2_analysis(void* h, int dir, int transA, int mb, int nnzb, void* mat, void* values, void* rowPtr, void* colInd, int blockDim, void* info, int policy, void* buffer) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseCbsrsv2_analysis"}, h, Object<void*>{h}, dir, transA, mb, nnzb, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, policy, buffer);
+  return mnemosyne::once(Function{Number::cusparse_call, Codes::kSparse, "cusparseCbsrsv2_analysis"}, h, Object<void*>{h}, dir, transA, mb, nnzb, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, policy, buffer);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseCbsrsv2_bufferSize(void* h, int dir, int transA, int mb, int nnzb, void* mat, void* values, void* rowPtr, void* colInd, int blockDim, void* info, int* bytes) {
-  return mnemosyne::call({Number::cusparse_call, Codes::kSparse, "cusparseCbsrsv2_bufferSize"}, h, Object<void*>{h}, dir, transA, mb, nnzb, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, Out<int>{bytes});
+  return mnemosyne::call(Function{Number::cusparse_run, Codes::kSparse, 158u}, h, Object<void*>{h}, dir, transA, mb, nnzb, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, Out<int>{bytes});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseCbsrsv2_solve(void* h, int dir, int transA, int mb, int nnzb, void* alpha, void* mat, void* values, void* rowPtr, void* colInd, int blockDim, void* info, void* f, void* x, int policy, void* buffer) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseCbsrsv2_solve"}, h, Object<void*>{h}, dir, transA, mb, nnzb, Scalar{alpha, 8}, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, f, x, policy, buffer);
+  return mnemosyne::once(Function{Number::cusparse_run, Codes::kSparse, 159u}, h, Object<void*>{h}, dir, transA, mb, nnzb, Scalar{alpha, 8}, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, f, x, policy, buffer);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseCcsrgeam2(void* h, int m, int n, void* alpha, void* descrA, int nnzA, void* valuesA, void* rowPtrA, void* colIndA, void* beta, void* descrB, int nnzB, void* valuesB, void* rowPtrB, void* colIndB, void* descrC, void* valuesC, void* rowPtrC, void* colIndC, void* buffer) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseCcsrgeam2"}, h, Object<void*>{h}, m, n, Scalar{alpha, 8}, Object<void*>{descrA}, nnzA, valuesA, rowPtrA, colIndA, Scalar{beta, 8}, Object<void*>{descrB}, nnzB, valuesB, rowPtrB, colIndB, Object<void*>{descrC}, valuesC, rowPtrC, colIndC, buffer);
+  return mnemosyne::once(Function{Number::cusparse_run, Codes::kSparse, 160u}, h, Object<void*>{h}, m, n, Scalar{alpha, 8}, Object<void*>{descrA}, nnzA, valuesA, rowPtrA, colIndA, Scalar{beta, 8}, Object<void*>{descrB}, nnzB, valuesB, rowPtrB, colIndB, Object<void*>{descrC}, valuesC, rowPtrC, colIndC, buffer);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseCcsrgeam2_bufferSizeExt(void* h, int m, int n, void* alpha, void* descrA, int nnzA, void* valuesA, void* rowPtrA, void* colIndA, void* beta, void* descrB, int nnzB, void* valuesB, void* rowPtrB, void* colIndB, void* descrC, void* valuesC, void* rowPtrC, void* colIndC, size_t* bytes) {
-  return mnemosyne::call({Number::cusparse_call, Codes::kSparse, "cusparseCcsrgeam2_bufferSizeExt"}, h, Object<void*>{h}, m, n, Scalar{alpha, 8}, Object<void*>{descrA}, nnzA, valuesA, rowPtrA, colIndA, Scalar{beta, 8}, Object<void*>{descrB}, nnzB, valuesB, rowPtrB, colIndB, Object<void*>{descrC}, valuesC, rowPtrC, colIndC, Out<size_t>{bytes});
+  return mnemosyne::call(Function{Number::cusparse_run, Codes::kSparse, 161u}, h, Object<void*>{h}, m, n, Scalar{alpha, 8}, Object<void*>{descrA}, nnzA, valuesA, rowPtrA, colIndA, Scalar{beta, 8}, Object<void*>{descrB}, nnzB, valuesB, rowPtrB, colIndB, Object<void*>{descrC}, valuesC, rowPtrC, colIndC, Out<size_t>{bytes});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseCreate(void** h) {
-  return mnemosyne::post({Number::cusparse_call, Codes::kSparse, "cusparseCreate", true}, static_cast<void*>(nullptr), New<void*>{h});
+  return mnemosyne::post(Function{Number::cusparse_call, Codes::kSparse, "cusparseCreate", true}, static_cast<void*>(nullptr), New<void*>{h});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseCreateBsrsm2Info(void** bsrsm2) {
-  return mnemosyne::post({Number::cusparse_call, Codes::kSparse, "cusparseCreateBsrsm2Info", true}, static_cast<void*>(nullptr), New<void*>{bsrsm2});
+  return mnemosyne::post(Function{Number::cusparse_call, Codes::kSparse, "cusparseCreateBsrsm2Info", true}, static_cast<void*>(nullptr), New<void*>{bsrsm2});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseCreateBsrsv2Info(void** bsrsv2) {
-  return mnemosyne::post({Number::cusparse_call, Codes::kSparse, "cusparseCreateBsrsv2Info", true}, static_cast<void*>(nullptr), New<void*>{bsrsv2});
+  return mnemosyne::post(Function{Number::cusparse_call, Codes::kSparse, "cusparseCreateBsrsv2Info", true}, static_cast<void*>(nullptr), New<void*>{bsrsv2});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseCreateCoo(void** sp, long long rows, long long cols, long long nnz, void* rowInd, void* colInd, void* values, int idxType, int idxBase, int valueType) {
-  return mnemosyne::post({Number::cusparse_call, Codes::kSparse, "cusparseCreateCoo", true}, static_cast<void*>(nullptr), New<void*>{sp}, rows, cols, nnz, rowInd, colInd, values, idxType, idxBase, valueType);
+  return mnemosyne::post(Function{Number::cusparse_call, Codes::kSparse, "cusparseCreateCoo", true}, static_cast<void*>(nullptr), New<void*>{sp}, rows, cols, nnz, rowInd, colInd, values, idxType, idxBase, valueType);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseCreateCsr(void** sp, long long rows, long long cols, long long nnz, void* rowOffsets, void* colInd, void* values, int offsetsType, int idxType, int idxBase, int valueType) {
-  return mnemosyne::post({Number::cusparse_call, Codes::kSparse, "cusparseCreateCsr", true}, static_cast<void*>(nullptr), New<void*>{sp}, rows, cols, nnz, rowOffsets, colInd, values, offsetsType, idxType, idxBase, valueType);
+  return mnemosyne::post(Function{Number::cusparse_call, Codes::kSparse, "cusparseCreateCsr", true}, static_cast<void*>(nullptr), New<void*>{sp}, rows, cols, nnz, rowOffsets, colInd, values, offsetsType, idxType, idxBase, valueType);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseCreateDnMat(void** dn, long long rows, long long cols, long long ld, void* values, int valueType, int order) {
-  return mnemosyne::post({Number::cusparse_call, Codes::kSparse, "cusparseCreateDnMat", true}, static_cast<void*>(nullptr), New<void*>{dn}, rows, cols, ld, values, valueType, order);
+  return mnemosyne::post(Function{Number::cusparse_call, Codes::kSparse, "cusparseCreateDnMat", true}, static_cast<void*>(nullptr), New<void*>{dn}, rows, cols, ld, values, valueType, order);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseCreateDnVec(void** vec, long long size, void* values, int valueType) {
-  return mnemosyne::post({Number::cusparse_call, Codes::kSparse, "cusparseCreateDnVec", true}, static_cast<void*>(nullptr), New<void*>{vec}, size, values, valueType);
+  return mnemosyne::post(Function{Number::cusparse_call, Codes::kSparse, "cusparseCreateDnVec", true}, static_cast<void*>(nullptr), New<void*>{vec}, size, values, valueType);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseCreateIdentityPermutation(void* h, int n, void* p) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseCreateIdentityPermutation"}, h, Object<void*>{h}, n, p);
+  return mnemosyne::once(Function{Number::cusparse_run, Codes::kSparse, 169u}, h, Object<void*>{h}, n, p);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseCreateMatDescr(void** mat) {
-  return mnemosyne::post({Number::cusparse_call, Codes::kSparse, "cusparseCreateMatDescr", true}, static_cast<void*>(nullptr), New<void*>{mat});
+  return mnemosyne::post(Function{Number::cusparse_call, Codes::kSparse, "cusparseCreateMatDescr", true}, static_cast<void*>(nullptr), New<void*>{mat});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseCsrSetPointers(void* sp, void* rowOffsets, void* colInd, void* values) {
-  return mnemosyne::post({Number::cusparse_call, Codes::kSparse, "cusparseCsrSetPointers"}, static_cast<void*>(nullptr), Object<void*>{sp}, rowOffsets, colInd, values);
+  return mnemosyne::post(Function{Number::cusparse_call, Codes::kSparse, "cusparseCsrSetPointers"}, static_cast<void*>(nullptr), Object<void*>{sp}, rowOffsets, colInd, values);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseCsrSetStridedBatch(void* sp, int batchCount, long long offsetsStride, long long valuesStride) {
-  return mnemosyne::post({Number::cusparse_call, Codes::kSparse, "cusparseCsrSetStridedBatch"}, static_cast<void*>(nullptr), Object<void*>{sp}, batchCount, offsetsStride, valuesStride);
+  return mnemosyne::post(Function{Number::cusparse_call, Codes::kSparse, "cusparseCsrSetStridedBatch"}, static_cast<void*>(nullptr), Object<void*>{sp}, batchCount, offsetsStride, valuesStride);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseDbsrmm(void* h, int dir, int transA, int transB, int mb, int n, int kb, int nnzb, void* alpha, void* mat, void* values, void* rowPtr, void* colInd, int blockDim, void* B, int ldb, void* beta, void* C, int ldc) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseDbsrmm"}, h, Object<void*>{h}, dir, transA, transB, mb, n, kb, nnzb, Scalar{alpha, 8}, Object<void*>{mat}, values, rowPtr, colInd, blockDim, B, ldb, Scalar{beta, 8}, C, ldc);
+  return mnemosyne::once(Function{Number::cusparse_run, Codes::kSparse, 173u}, h, Object<void*>{h}, dir, transA, transB, mb, n, kb, nnzb, Scalar{alpha, 8}, Object<void*>{mat}, values, rowPtr, colInd, blockDim, B, ldb, Scalar{beta, 8}, C, ldc);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseDbsrmv(void* h, int dir, int transA, int mb, int nb, int nnzb, void* alpha, void* mat, void* values, void* rowPtr, void* colInd, int blockDim, void* x, void* beta, void* y) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseDbsrmv"}, h, Object<void*>{h}, dir, transA, mb, nb, nnzb, Scalar{alpha, 8}, Object<void*>{mat}, values, rowPtr, colInd, blockDim, x, Scalar{beta, 8}, y);
+  return mnemosyne::once(Function{Number::cusparse_run, Codes::kSparse, 174u}, h, Object<void*>{h}, dir, transA, mb, nb, nnzb, Scalar{alpha, 8}, Object<void*>{mat}, values, rowPtr, colInd, blockDim, x, Scalar{beta, 8}, y);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseDbsrsm2_analysis(void* h, int dir, int transA, int transXY, int mb, int n, int nnzb, void* mat, void* values, void* rowPtr, void* colInd, int blockDim, void* info, int policy, void* buffer) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseDbsrsm2_analysis"}, h, Object<void*>{h}, dir, transA, transXY, mb, n, nnzb, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, policy, buffer);
+  return mnemosyne::once(Function{Number::cusparse_call, Codes::kSparse, "cusparseDbsrsm2_analysis"}, h, Object<void*>{h}, dir, transA, transXY, mb, n, nnzb, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, policy, buffer);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseDbsrsm2_bufferSize(void* h, int dir, int transA, int transXY, int mb, int n, int nnzb, void* mat, void* values, void* rowPtr, void* colInd, int blockDim, void* info, int* bytes) {
-  return mnemosyne::call({Number::cusparse_call, Codes::kSparse, "cusparseDbsrsm2_bufferSize"}, h, Object<void*>{h}, dir, transA, transXY, mb, n, nnzb, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, Out<int>{bytes});
+  return mnemosyne::call(Function{Number::cusparse_run, Codes::kSparse, 176u}, h, Object<void*>{h}, dir, transA, transXY, mb, n, nnzb, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, Out<int>{bytes});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseDbsrsm2_solve(void* h, int dir, int transA, int transXY, int mb, int n, int nnzb, void* alpha, void* mat, void* values, void* rowPtr, void* colInd, int blockDim, void* info, void* B, int ldb, void* X, int ldx, int policy, void* buffer) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseDbsrsm2_solve"}, h, Object<void*>{h}, dir, transA, transXY, mb, n, nnzb, Scalar{alpha, 8}, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, B, ldb, X, ldx, policy, buffer);
+  return mnemosyne::once(Function{Number::cusparse_run, Codes::kSparse, 177u}, h, Object<void*>{h}, dir, transA, transXY, mb, n, nnzb, Scalar{alpha, 8}, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, B, ldb, X, ldx, policy, buffer);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseDbsrsv2_analysis(void* h, int dir, int transA, int mb, int nnzb, void* mat, void* values, void* rowPtr, void* colInd, int blockDim, void* info, int policy, void* buffer) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseDbsrsv2_analysis"}, h, Object<void*>{h}, dir, transA, mb, nnzb, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, policy, buffer);
+  return mnemosyne::once(Function{Number::cusparse_call, Codes::kSparse, "cusparseDbsrsv2_analysis"}, h, Object<void*>{h}, dir, transA, mb, nnzb, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, policy, buffer);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseDbsrsv2_bufferSize(void* h, int dir, int transA, int mb, int nnzb, void* mat, void* values, void* rowPtr, void* colInd, int blockDim, void* info, int* bytes) {
-  return mnemosyne::call({Number::cusparse_call, Codes::kSparse, "cusparseDbsrsv2_bufferSize"}, h, Object<void*>{h}, dir, transA, mb, nnzb, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, Out<int>{bytes});
+  return mnemosyne::call(Function{Number::cusparse_run, Codes::kSparse, 179u}, h, Object<void*>{h}, dir, transA, mb, nnzb, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, Out<int>{bytes});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseDbsrsv2_solve(void* h, int dir, int transA, int mb, int nnzb, void* alpha, void* mat, void* values, void* rowPtr, void* colInd, int blockDim, void* info, void* f, void* x, int policy, void* buffer) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseDbsrsv2_solve"}, h, Object<void*>{h}, dir, transA, mb, nnzb, Scalar{alpha, 8}, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, f, x, policy, buffer);
+  return mnemosyne::once(Function{Number::cusparse_run, Codes::kSparse, 180u}, h, Object<void*>{h}, dir, transA, mb, nnzb, Scalar{alpha, 8}, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, f, x, policy, buffer);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseDcsrgeam2(void* h, int m, int n, void* alpha, void* descrA, int nnzA, void* valuesA, void* rowPtrA, void* colIndA, void* beta, void* descrB, int nnzB, void* valuesB, void* rowPtrB, void* colIndB, void* descrC, void* valuesC, void* rowPtrC, void* colIndC, void* buffer) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseDcsrgeam2"}, h, Object<void*>{h}, m, n, Scalar{alpha, 8}, Object<void*>{descrA}, nnzA, valuesA, rowPtrA, colIndA, Scalar{beta, 8}, Object<void*>{descrB}, nnzB, valuesB, rowPtrB, colIndB, Object<void*>{descrC}, valuesC, rowPtrC, colIndC, buffer);
+  return mnemosyne::once(Function{Number::cusparse_run, Codes::kSparse, 181u}, h, Object<void*>{h}, m, n, Scalar{alpha, 8}, Object<void*>{descrA}, nnzA, valuesA, rowPtrA, colIndA, Scalar{beta, 8}, Object<void*>{descrB}, nnzB, valuesB, rowPtrB, colIndB, Object<void*>{descrC}, valuesC, rowPtrC, colIndC, buffer);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseDcsrgeam2_bufferSizeExt(void* h, int m, int n, void* alpha, void* descrA, int nnzA, void* valuesA, void* rowPtrA, void* colIndA, void* beta, void* descrB, int nnzB, void* valuesB, void* rowPtrB, void* colIndB, void* descrC, void* valuesC, void* rowPtrC, void* colIndC, size_t* bytes) {
-  return mnemosyne::call({Number::cusparse_call, Codes::kSparse, "cusparseDcsrgeam2_bufferSizeExt"}, h, Object<void*>{h}, m, n, Scalar{alpha, 8}, Object<void*>{descrA}, nnzA, valuesA, rowPtrA, colIndA, Scalar{beta, 8}, Object<void*>{descrB}, nnzB, valuesB, rowPtrB, colIndB, Object<void*>{descrC}, valuesC, rowPtrC, colIndC, Out<size_t>{bytes});
+  return mnemosyne::call(Function{Number::cusparse_run, Codes::kSparse, 182u}, h, Object<void*>{h}, m, n, Scalar{alpha, 8}, Object<void*>{descrA}, nnzA, valuesA, rowPtrA, colIndA, Scalar{beta, 8}, Object<void*>{descrB}, nnzB, valuesB, rowPtrB, colIndB, Object<void*>{descrC}, valuesC, rowPtrC, colIndC, Out<size_t>{bytes});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseDestroy(void* h) {
-  return mnemosyne::post({Number::cusparse_call, Codes::kSparse, "cusparseDestroy"}, static_cast<void*>(nullptr), Gone<void*>{h});
+  return mnemosyne::post(Function{Number::cusparse_call, Codes::kSparse, "cusparseDestroy"}, static_cast<void*>(nullptr), Gone<void*>{h});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseDestroyBsrsm2Info(void* bsrsm2) {
-  return mnemosyne::post({Number::cusparse_call, Codes::kSparse, "cusparseDestroyBsrsm2Info"}, static_cast<void*>(nullptr), Gone<void*>{bsrsm2});
+  return mnemosyne::post(Function{Number::cusparse_call, Codes::kSparse, "cusparseDestroyBsrsm2Info"}, static_cast<void*>(nullptr), Gone<void*>{bsrsm2});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseDestroyBsrsv2Info(void* bsrsv2) {
-  return mnemosyne::post({Number::cusparse_call, Codes::kSparse, "cusparseDestroyBsrsv2Info"}, static_cast<void*>(nullptr), Gone<void*>{bsrsv2});
+  return mnemosyne::post(Function{Number::cusparse_call, Codes::kSparse, "cusparseDestroyBsrsv2Info"}, static_cast<void*>(nullptr), Gone<void*>{bsrsv2});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseDestroyDnMat(void* dn) {
-  return mnemosyne::post({Number::cusparse_call, Codes::kSparse, "cusparseDestroyDnMat"}, static_cast<void*>(nullptr), Gone<void*>{dn});
+  return mnemosyne::post(Function{Number::cusparse_call, Codes::kSparse, "cusparseDestroyDnMat"}, static_cast<void*>(nullptr), Gone<void*>{dn});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseDestroyDnVec(void* vec) {
-  return mnemosyne::post({Number::cusparse_call, Codes::kSparse, "cusparseDestroyDnVec"}, static_cast<void*>(nullptr), Gone<void*>{vec});
+  return mnemosyne::post(Function{Number::cusparse_call, Codes::kSparse, "cusparseDestroyDnVec"}, static_cast<void*>(nullptr), Gone<void*>{vec});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseDestroyMatDescr(void* mat) {
-  return mnemosyne::post({Number::cusparse_call, Codes::kSparse, "cusparseDestroyMatDescr"}, static_cast<void*>(nullptr), Gone<void*>{mat});
+  return mnemosyne::post(Function{Number::cusparse_call, Codes::kSparse, "cusparseDestroyMatDescr"}, static_cast<void*>(nullptr), Gone<void*>{mat});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseDestroySpMat(void* sp) {
-  return mnemosyne::post({Number::cusparse_call, Codes::kSparse, "cusparseDestroySpMat"}, static_cast<void*>(nullptr), Gone<void*>{sp});
+  return mnemosyne::post(Function{Number::cusparse_call, Codes::kSparse, "cusparseDestroySpMat"}, static_cast<void*>(nullptr), Gone<void*>{sp});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseDnMatSetStridedBatch(void* dn, int batchCount, long long stride) {
-  return mnemosyne::post({Number::cusparse_call, Codes::kSparse, "cusparseDnMatSetStridedBatch"}, static_cast<void*>(nullptr), Object<void*>{dn}, batchCount, stride);
+  return mnemosyne::post(Function{Number::cusparse_call, Codes::kSparse, "cusparseDnMatSetStridedBatch"}, static_cast<void*>(nullptr), Object<void*>{dn}, batchCount, stride);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseSDDMM(void* h, int opA, int opB, void* alpha, void* A, void* B, void* beta, void* C, int computeType, int alg, void* buffer) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseSDDMM"}, h, Object<void*>{h}, opA, opB, Scalar{alpha, data_size(computeType)}, Object<void*>{A}, Object<void*>{B}, Scalar{beta, data_size(computeType)}, Object<void*>{C}, computeType, alg, buffer);
+  return mnemosyne::once(Function{Number::cusparse_run, Codes::kSparse, 191u}, h, Object<void*>{h}, opA, opB, Scalar{alpha, data_size(computeType)}, Object<void*>{A}, Object<void*>{B}, Scalar{beta, data_size(computeType)}, Object<void*>{C}, computeType, alg, buffer);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseSDDMM_bufferSize(void* h, int opA, int opB, void* alpha, void* A, void* B, void* beta, void* C, int computeType, int alg, size_t* bufferSize) {
-  return mnemosyne::call({Number::cusparse_call, Codes::kSparse, "cusparseSDDMM_bufferSize"}, h, Object<void*>{h}, opA, opB, Scalar{alpha, data_size(computeType)}, Object<void*>{A}, Object<void*>{B}, Scalar{beta, data_size(computeType)}, Object<void*>{C}, computeType, alg, Out<size_t>{bufferSize});
+  return mnemosyne::call(Function{Number::cusparse_run, Codes::kSparse, 192u}, h, Object<void*>{h}, opA, opB, Scalar{alpha, data_size(computeType)}, Object<void*>{A}, Object<void*>{B}, Scalar{beta, data_size(computeType)}, Object<void*>{C}, computeType, alg, Out<size_t>{bufferSize});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseSDDMM_preprocess(void* h, int opA, int opB, void* alpha, void* A, void* B, void* beta, void* C, int computeType, int alg, void* buffer) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseSDDMM_preprocess"}, h, Object<void*>{h}, opA, opB, Scalar{alpha, data_size(computeType)}, Object<void*>{A}, Object<void*>{B}, Scalar{beta, data_size(computeType)}, Object<void*>{C}, computeType, alg, buffer);
+  return mnemosyne::once(Function{Number::cusparse_run, Codes::kSparse, 193u}, h, Object<void*>{h}, opA, opB, Scalar{alpha, data_size(computeType)}, Object<void*>{A}, Object<void*>{B}, Scalar{beta, data_size(computeType)}, Object<void*>{C}, computeType, alg, buffer);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseSbsrmm(void* h, int dir, int transA, int transB, int mb, int n, int kb, int nnzb, void* alpha, void* mat, void* values, void* rowPtr, void* colInd, int blockDim, void* B, int ldb, void* beta, void* C, int ldc) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseSbsrmm"}, h, Object<void*>{h}, dir, transA, transB, mb, n, kb, nnzb, Scalar{alpha, 4}, Object<void*>{mat}, values, rowPtr, colInd, blockDim, B, ldb, Scalar{beta, 4}, C, ldc);
+  return mnemosyne::once(Function{Number::cusparse_run, Codes::kSparse, 194u}, h, Object<void*>{h}, dir, transA, transB, mb, n, kb, nnzb, Scalar{alpha, 4}, Object<void*>{mat}, values, rowPtr, colInd, blockDim, B, ldb, Scalar{beta, 4}, C, ldc);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseSbsrmv(void* h, int dir, int transA, int mb, int nb, int nnzb, void* alpha, void* mat, void* values, void* rowPtr, void* colInd, int blockDim, void* x, void* beta, void* y) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseSbsrmv"}, h, Object<void*>{h}, dir, transA, mb, nb, nnzb, Scalar{alpha, 4}, Object<void*>{mat}, values, rowPtr, colInd, blockDim, x, Scalar{beta, 4}, y);
+  return mnemosyne::once(Function{Number::cusparse_run, Codes::kSparse, 195u}, h, Object<void*>{h}, dir, transA, mb, nb, nnzb, Scalar{alpha, 4}, Object<void*>{mat}, values, rowPtr, colInd, blockDim, x, Scalar{beta, 4}, y);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseSbsrsm2_analysis(void* h, int dir, int transA, int transXY, int mb, int n, int nnzb, void* mat, void* values, void* rowPtr, void* colInd, int blockDim, void* info, int policy, void* buffer) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseSbsrsm2_analysis"}, h, Object<void*>{h}, dir, transA, transXY, mb, n, nnzb, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, policy, buffer);
+  return mnemosyne::once(Function{Number::cusparse_call, Codes::kSparse, "cusparseSbsrsm2_analysis"}, h, Object<void*>{h}, dir, transA, transXY, mb, n, nnzb, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, policy, buffer);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseSbsrsm2_bufferSize(void* h, int dir, int transA, int transXY, int mb, int n, int nnzb, void* mat, void* values, void* rowPtr, void* colInd, int blockDim, void* info, int* bytes) {
-  return mnemosyne::call({Number::cusparse_call, Codes::kSparse, "cusparseSbsrsm2_bufferSize"}, h, Object<void*>{h}, dir, transA, transXY, mb, n, nnzb, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, Out<int>{bytes});
+  return mnemosyne::call(Function{Number::cusparse_run, Codes::kSparse, 197u}, h, Object<void*>{h}, dir, transA, transXY, mb, n, nnzb, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, Out<int>{bytes});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseSbsrsm2_solve(void* h, int dir, int transA, int transXY, int mb, int n, int nnzb, void* alpha, void* mat, void* values, void* rowPtr, void* colInd, int blockDim, void* info, void* B, int ldb, void* X, int ldx, int policy, void* buffer) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseSbsrsm2_solve"}, h, Object<void*>{h}, dir, transA, transXY, mb, n, nnzb, Scalar{alpha, 4}, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, B, ldb, X, ldx, policy, buffer);
+  return mnemosyne::once(Function{Number::cusparse_run, Codes::kSparse, 198u}, h, Object<void*>{h}, dir, transA, transXY, mb, n, nnzb, Scalar{alpha, 4}, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, B, ldb, X, ldx, policy, buffer);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseSbsrsv2_analysis(void* h, int dir, int transA, int mb, int nnzb, void* mat, void* values, void* rowPtr, void* colInd, int blockDim, void* info, int policy, void* buffer) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseSbsrsv2_analysis"}, h, Object<void*>{h}, dir, transA, mb, nnzb, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, policy, buffer);
+  return mnemosyne::once(Function{Number::cusparse_call, Codes::kSparse, "cusparseSbsrsv2_analysis"}, h, Object<void*>{h}, dir, transA, mb, nnzb, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, policy, buffer);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseSbsrsv2_bufferSize(void* h, int dir, int transA, int mb, int nnzb, void* mat, void* values, void* rowPtr, void* colInd, int blockDim, void* info, int* bytes) {
-  return mnemosyne::call({Number::cusparse_call, Codes::kSparse, "cusparseSbsrsv2_bufferSize"}, h, Object<void*>{h}, dir, transA, mb, nnzb, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, Out<int>{bytes});
+  return mnemosyne::call(Function{Number::cusparse_run, Codes::kSparse, 200u}, h, Object<void*>{h}, dir, transA, mb, nnzb, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, Out<int>{bytes});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseSbsrsv2_solve(void* h, int dir, int transA, int mb, int nnzb, void* alpha, void* mat, void* values, void* rowPtr, void* colInd, int blockDim, void* info, void* f, void* x, int policy, void* buffer) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseSbsrsv2_solve"}, h, Object<void*>{h}, dir, transA, mb, nnzb, Scalar{alpha, 4}, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, f, x, policy, buffer);
+  return mnemosyne::once(Function{Number::cusparse_run, Codes::kSparse, 201u}, h, Object<void*>{h}, dir, transA, mb, nnzb, Scalar{alpha, 4}, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, f, x, policy, buffer);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseScsrgeam2(void* h, int m, int n, void* alpha, void* descrA, int nnzA, void* valuesA, void* rowPtrA, void* colIndA, void* beta, void* descrB, int nnzB, void* valuesB, void* rowPtrB, void* colIndB, void* descrC, void* valuesC, void* rowPtrC, void* colIndC, void* buffer) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseScsrgeam2"}, h, Object<void*>{h}, m, n, Scalar{alpha, 4}, Object<void*>{descrA}, nnzA, valuesA, rowPtrA, colIndA, Scalar{beta, 4}, Object<void*>{descrB}, nnzB, valuesB, rowPtrB, colIndB, Object<void*>{descrC}, valuesC, rowPtrC, colIndC, buffer);
+  return mnemosyne::once(Function{Number::cusparse_run, Codes::kSparse, 202u}, h, Object<void*>{h}, m, n, Scalar{alpha, 4}, Object<void*>{descrA}, nnzA, valuesA, rowPtrA, colIndA, Scalar{beta, 4}, Object<void*>{descrB}, nnzB, valuesB, rowPtrB, colIndB, Object<void*>{descrC}, valuesC, rowPtrC, colIndC, buffer);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseScsrgeam2_bufferSizeExt(void* h, int m, int n, void* alpha, void* descrA, int nnzA, void* valuesA, void* rowPtrA, void* colIndA, void* beta, void* descrB, int nnzB, void* valuesB, void* rowPtrB, void* colIndB, void* descrC, void* valuesC, void* rowPtrC, void* colIndC, size_t* bytes) {
-  return mnemosyne::call({Number::cusparse_call, Codes::kSparse, "cusparseScsrgeam2_bufferSizeExt"}, h, Object<void*>{h}, m, n, Scalar{alpha, 4}, Object<void*>{descrA}, nnzA, valuesA, rowPtrA, colIndA, Scalar{beta, 4}, Object<void*>{descrB}, nnzB, valuesB, rowPtrB, colIndB, Object<void*>{descrC}, valuesC, rowPtrC, colIndC, Out<size_t>{bytes});
+  return mnemosyne::call(Function{Number::cusparse_run, Codes::kSparse, 203u}, h, Object<void*>{h}, m, n, Scalar{alpha, 4}, Object<void*>{descrA}, nnzA, valuesA, rowPtrA, colIndA, Scalar{beta, 4}, Object<void*>{descrB}, nnzB, valuesB, rowPtrB, colIndB, Object<void*>{descrC}, valuesC, rowPtrC, colIndC, Out<size_t>{bytes});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseSetMatDiagType(void* mat, int diagType) {
-  return mnemosyne::post({Number::cusparse_call, Codes::kSparse, "cusparseSetMatDiagType"}, static_cast<void*>(nullptr), Object<void*>{mat}, diagType);
+  return mnemosyne::post(Function{Number::cusparse_call, Codes::kSparse, "cusparseSetMatDiagType"}, static_cast<void*>(nullptr), Object<void*>{mat}, diagType);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseSetMatFillMode(void* mat, int fillMode) {
-  return mnemosyne::post({Number::cusparse_call, Codes::kSparse, "cusparseSetMatFillMode"}, static_cast<void*>(nullptr), Object<void*>{mat}, fillMode);
+  return mnemosyne::post(Function{Number::cusparse_call, Codes::kSparse, "cusparseSetMatFillMode"}, static_cast<void*>(nullptr), Object<void*>{mat}, fillMode);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseSetMatIndexBase(void* mat, int base) {
-  return mnemosyne::post({Number::cusparse_call, Codes::kSparse, "cusparseSetMatIndexBase"}, static_cast<void*>(nullptr), Object<void*>{mat}, base);
+  return mnemosyne::post(Function{Number::cusparse_call, Codes::kSparse, "cusparseSetMatIndexBase"}, static_cast<void*>(nullptr), Object<void*>{mat}, base);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseSetMatType(void* mat, int type) {
-  return mnemosyne::post({Number::cusparse_call, Codes::kSparse, "cusparseSetMatType"}, static_cast<void*>(nullptr), Object<void*>{mat}, type);
+  return mnemosyne::post(Function{Number::cusparse_call, Codes::kSparse, "cusparseSetMatType"}, static_cast<void*>(nullptr), Object<void*>{mat}, type);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseSpGEMM_compute(void* h, int opA, int opB, void* alpha, void* A, void* B, void* beta, void* C, int computeType, int alg, void* descr, size_t* bufferSize, void* buffer) {
-  return mnemosyne::call({Number::cusparse_call, Codes::kSparse, "cusparseSpGEMM_compute"}, h, Object<void*>{h}, opA, opB, Scalar{alpha, data_size(computeType)}, Object<void*>{A}, Object<void*>{B}, Scalar{beta, data_size(computeType)}, Object<void*>{C}, computeType, alg, Object<void*>{descr}, InOut<size_t>{bufferSize}, buffer);
+  return mnemosyne::call(Function{Number::cusparse_call, Codes::kSparse, "cusparseSpGEMM_compute"}, h, Object<void*>{h}, opA, opB, Scalar{alpha, data_size(computeType)}, Object<void*>{A}, Object<void*>{B}, Scalar{beta, data_size(computeType)}, Object<void*>{C}, computeType, alg, Object<void*>{descr}, InOut<size_t>{bufferSize}, buffer);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseSpGEMM_copy(void* h, int opA, int opB, void* alpha, void* A, void* B, void* beta, void* C, int computeType, int alg, void* descr) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseSpGEMM_copy"}, h, Object<void*>{h}, opA, opB, Scalar{alpha, data_size(computeType)}, Object<void*>{A}, Object<void*>{B}, Scalar{beta, data_size(computeType)}, Object<void*>{C}, computeType, alg, Object<void*>{descr});
+  return mnemosyne::once(Function{Number::cusparse_call, Codes::kSparse, "cusparseSpGEMM_copy"}, h, Object<void*>{h}, opA, opB, Scalar{alpha, data_size(computeType)}, Object<void*>{A}, Object<void*>{B}, Scalar{beta, data_size(computeType)}, Object<void*>{C}, computeType, alg, Object<void*>{descr});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseSpGEMM_createDescr(void** spgemm) {
-  return mnemosyne::post({Number::cusparse_call, Codes::kSparse, "cusparseSpGEMM_createDescr", true}, static_cast<void*>(nullptr), New<void*>{spgemm});
+  return mnemosyne::post(Function{Number::cusparse_call, Codes::kSparse, "cusparseSpGEMM_createDescr", true}, static_cast<void*>(nullptr), New<void*>{spgemm});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseSpGEMM_destroyDescr(void* spgemm) {
-  return mnemosyne::post({Number::cusparse_call, Codes::kSparse, "cusparseSpGEMM_destroyDescr"}, static_cast<void*>(nullptr), Gone<void*>{spgemm});
+  return mnemosyne::post(Function{Number::cusparse_call, Codes::kSparse, "cusparseSpGEMM_destroyDescr"}, static_cast<void*>(nullptr), Gone<void*>{spgemm});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseSpGEMM_workEstimation(void* h, int opA, int opB, void* alpha, void* A, void* B, void* beta, void* C, int computeType, int alg, void* descr, size_t* bufferSize, void* buffer) {
-  return mnemosyne::call({Number::cusparse_call, Codes::kSparse, "cusparseSpGEMM_workEstimation"}, h, Object<void*>{h}, opA, opB, Scalar{alpha, data_size(computeType)}, Object<void*>{A}, Object<void*>{B}, Scalar{beta, data_size(computeType)}, Object<void*>{C}, computeType, alg, Object<void*>{descr}, InOut<size_t>{bufferSize}, buffer);
+  return mnemosyne::call(Function{Number::cusparse_call, Codes::kSparse, "cusparseSpGEMM_workEstimation"}, h, Object<void*>{h}, opA, opB, Scalar{alpha, data_size(computeType)}, Object<void*>{A}, Object<void*>{B}, Scalar{beta, data_size(computeType)}, Object<void*>{C}, computeType, alg, Object<void*>{descr}, InOut<size_t>{bufferSize}, buffer);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseSpMM(void* h, int opA, int opB, void* alpha, void* A, void* B, void* beta, void* C, int computeType, int alg, void* buffer) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseSpMM"}, h, Object<void*>{h}, opA, opB, Scalar{alpha, data_size(computeType)}, Object<void*>{A}, Object<void*>{B}, Scalar{beta, data_size(computeType)}, Object<void*>{C}, computeType, alg, buffer);
+  return mnemosyne::once(Function{Number::cusparse_run, Codes::kSparse, 213u}, h, Object<void*>{h}, opA, opB, Scalar{alpha, data_size(computeType)}, Object<void*>{A}, Object<void*>{B}, Scalar{beta, data_size(computeType)}, Object<void*>{C}, computeType, alg, buffer);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseSpMM_bufferSize(void* h, int opA, int opB, void* alpha, void* A, void* B, void* beta, void* C, int computeType, int alg, size_t* bufferSize) {
-  return mnemosyne::call({Number::cusparse_call, Codes::kSparse, "cusparseSpMM_bufferSize"}, h, Object<void*>{h}, opA, opB, Scalar{alpha, data_size(computeType)}, Object<void*>{A}, Object<void*>{B}, Scalar{beta, data_size(computeType)}, Object<void*>{C}, computeType, alg, Out<size_t>{bufferSize});
+  return mnemosyne::call(Function{Number::cusparse_run, Codes::kSparse, 214u}, h, Object<void*>{h}, opA, opB, Scalar{alpha, data_size(computeType)}, Object<void*>{A}, Object<void*>{B}, Scalar{beta, data_size(computeType)}, Object<void*>{C}, computeType, alg, Out<size_t>{bufferSize});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseSpMV(void* h, int opA, void* alpha, void* A, void* X, void* beta, void* Y, int computeType, int alg, void* buffer) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseSpMV"}, h, Object<void*>{h}, opA, Scalar{alpha, data_size(computeType)}, Object<void*>{A}, Object<void*>{X}, Scalar{beta, data_size(computeType)}, Object<void*>{Y}, computeType, alg, buffer);
+  return mnemosyne::once(Function{Number::cusparse_run, Codes::kSparse, 215u}, h, Object<void*>{h}, opA, Scalar{alpha, data_size(computeType)}, Object<void*>{A}, Object<void*>{X}, Scalar{beta, data_size(computeType)}, Object<void*>{Y}, computeType, alg, buffer);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseSpMV_bufferSize(void* h, int opA, void* alpha, void* A, void* X, void* beta, void* Y, int computeType, int alg, size_t* bufferSize) {
-  return mnemosyne::call({Number::cusparse_call, Codes::kSparse, "cusparseSpMV_bufferSize"}, h, Object<void*>{h}, opA, Scalar{alpha, data_size(computeType)}, Object<void*>{A}, Object<void*>{X}, Scalar{beta, data_size(computeType)}, Object<void*>{Y}, computeType, alg, Out<size_t>{bufferSize});
+  return mnemosyne::call(Function{Number::cusparse_run, Codes::kSparse, 216u}, h, Object<void*>{h}, opA, Scalar{alpha, data_size(computeType)}, Object<void*>{A}, Object<void*>{X}, Scalar{beta, data_size(computeType)}, Object<void*>{Y}, computeType, alg, Out<size_t>{bufferSize});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseSpMatGetSize(void* sp, long long* rows, long long* cols, long long* nnz) {
-  return mnemosyne::call({Number::cusparse_call, Codes::kSparse, "cusparseSpMatGetSize"}, static_cast<void*>(nullptr), Object<void*>{sp}, Out<long long>{rows}, Out<long long>{cols}, Out<long long>{nnz});
+  return mnemosyne::call(Function{Number::cusparse_run, Codes::kSparse, 217u}, static_cast<void*>(nullptr), Object<void*>{sp}, Out<long long>{rows}, Out<long long>{cols}, Out<long long>{nnz});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseSpMatSetAttribute(void* sp, int attribute, void* data, size_t dataSize) {
-  return mnemosyne::post({Number::cusparse_call, Codes::kSparse, "cusparseSpMatSetAttribute"}, static_cast<void*>(nullptr), Object<void*>{sp}, attribute, HostBytes{data, size_t(dataSize)}, dataSize);
+  return mnemosyne::post(Function{Number::cusparse_call, Codes::kSparse, "cusparseSpMatSetAttribute"}, static_cast<void*>(nullptr), Object<void*>{sp}, attribute, HostBytes{data, size_t(dataSize)}, dataSize);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseSpSM_analysis(void* h, int opA, int opB, void* alpha, void* A, void* B, void* C, int computeType, int alg, void* descr, void* buffer) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseSpSM_analysis"}, h, Object<void*>{h}, opA, opB, Scalar{alpha, data_size(computeType)}, Object<void*>{A}, Object<void*>{B}, Object<void*>{C}, computeType, alg, Object<void*>{descr}, buffer);
+  return mnemosyne::once(Function{Number::cusparse_call, Codes::kSparse, "cusparseSpSM_analysis"}, h, Object<void*>{h}, opA, opB, Scalar{alpha, data_size(computeType)}, Object<void*>{A}, Object<void*>{B}, Object<void*>{C}, computeType, alg, Object<void*>{descr}, buffer);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseSpSM_bufferSize(void* h, int opA, int opB, void* alpha, void* A, void* B, void* C, int computeType, int alg, void* descr, size_t* bufferSize) {
-  return mnemosyne::call({Number::cusparse_call, Codes::kSparse, "cusparseSpSM_bufferSize"}, h, Object<void*>{h}, opA, opB, Scalar{alpha, data_size(computeType)}, Object<void*>{A}, Object<void*>{B}, Object<void*>{C}, computeType, alg, Object<void*>{descr}, Out<size_t>{bufferSize});
+  return mnemosyne::call(Function{Number::cusparse_call, Codes::kSparse, "cusparseSpSM_bufferSize"}, h, Object<void*>{h}, opA, opB, Scalar{alpha, data_size(computeType)}, Object<void*>{A}, Object<void*>{B}, Object<void*>{C}, computeType, alg, Object<void*>{descr}, Out<size_t>{bufferSize});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseSpSM_createDescr(void** spsm) {
-  return mnemosyne::post({Number::cusparse_call, Codes::kSparse, "cusparseSpSM_createDescr", true}, static_cast<void*>(nullptr), New<void*>{spsm});
+  return mnemosyne::post(Function{Number::cusparse_call, Codes::kSparse, "cusparseSpSM_createDescr", true}, static_cast<void*>(nullptr), New<void*>{spsm});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseSpSM_destroyDescr(void* spsm) {
-  return mnemosyne::post({Number::cusparse_call, Codes::kSparse, "cusparseSpSM_destroyDescr"}, static_cast<void*>(nullptr), Gone<void*>{spsm});
+  return mnemosyne::post(Function{Number::cusparse_call, Codes::kSparse, "cusparseSpSM_destroyDescr"}, static_cast<void*>(nullptr), Gone<void*>{spsm});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseSpSM_solve(void* h, int opA, int opB, void* alpha, void* A, void* B, void* C, int computeType, int alg, void* descr) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseSpSM_solve"}, h, Object<void*>{h}, opA, opB, Scalar{alpha, data_size(computeType)}, Object<void*>{A}, Object<void*>{B}, Object<void*>{C}, computeType, alg, Object<void*>{descr});
+  return mnemosyne::once(Function{Number::cusparse_run, Codes::kSparse, 223u}, h, Object<void*>{h}, opA, opB, Scalar{alpha, data_size(computeType)}, Object<void*>{A}, Object<void*>{B}, Object<void*>{C}, computeType, alg, Object<void*>{descr});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseSpSV_analysis(void* h, int opA, void* alpha, void* A, void* X, void* Y, int computeType, int alg, void* descr, void* buffer) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseSpSV_analysis"}, h, Object<void*>{h}, opA, Scalar{alpha, data_size(computeType)}, Object<void*>{A}, Object<void*>{X}, Object<void*>{Y}, computeType, alg, Object<void*>{descr}, buffer);
+  return mnemosyne::once(Function{Number::cusparse_call, Codes::kSparse, "cusparseSpSV_analysis"}, h, Object<void*>{h}, opA, Scalar{alpha, data_size(computeType)}, Object<void*>{A}, Object<void*>{X}, Object<void*>{Y}, computeType, alg, Object<void*>{descr}, buffer);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseSpSV_bufferSize(void* h, int opA, void* alpha, void* A, void* X, void* Y, int computeType, int alg, void* descr, size_t* bufferSize) {
-  return mnemosyne::call({Number::cusparse_call, Codes::kSparse, "cusparseSpSV_bufferSize"}, h, Object<void*>{h}, opA, Scalar{alpha, data_size(computeType)}, Object<void*>{A}, Object<void*>{X}, Object<void*>{Y}, computeType, alg, Object<void*>{descr}, Out<size_t>{bufferSize});
+  return mnemosyne::call(Function{Number::cusparse_call, Codes::kSparse, "cusparseSpSV_bufferSize"}, h, Object<void*>{h}, opA, Scalar{alpha, data_size(computeType)}, Object<void*>{A}, Object<void*>{X}, Object<void*>{Y}, computeType, alg, Object<void*>{descr}, Out<size_t>{bufferSize});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseSpSV_createDescr(void** spsv) {
-  return mnemosyne::post({Number::cusparse_call, Codes::kSparse, "cusparseSpSV_createDescr", true}, static_cast<void*>(nullptr), New<void*>{spsv});
+  return mnemosyne::post(Function{Number::cusparse_call, Codes::kSparse, "cusparseSpSV_createDescr", true}, static_cast<void*>(nullptr), New<void*>{spsv});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseSpSV_destroyDescr(void* spsv) {
-  return mnemosyne::post({Number::cusparse_call, Codes::kSparse, "cusparseSpSV_destroyDescr"}, static_cast<void*>(nullptr), Gone<void*>{spsv});
+  return mnemosyne::post(Function{Number::cusparse_call, Codes::kSparse, "cusparseSpSV_destroyDescr"}, static_cast<void*>(nullptr), Gone<void*>{spsv});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseSpSV_solve(void* h, int opA, void* alpha, void* A, void* X, void* Y, int computeType, int alg, void* descr) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseSpSV_solve"}, h, Object<void*>{h}, opA, Scalar{alpha, data_size(computeType)}, Object<void*>{A}, Object<void*>{X}, Object<void*>{Y}, computeType, alg, Object<void*>{descr});
+  return mnemosyne::once(Function{Number::cusparse_run, Codes::kSparse, 228u}, h, Object<void*>{h}, opA, Scalar{alpha, data_size(computeType)}, Object<void*>{A}, Object<void*>{X}, Object<void*>{Y}, computeType, alg, Object<void*>{descr});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseXbsrsm2_zeroPivot(void* h, void* bsrsm2, void* position) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseXbsrsm2_zeroPivot"}, h, Object<void*>{h}, Object<void*>{bsrsm2}, Result{position, 4});
+  return mnemosyne::once(Function{Number::cusparse_run, Codes::kSparse, 229u}, h, Object<void*>{h}, Object<void*>{bsrsm2}, Result{position, 4});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseXbsrsv2_zeroPivot(void* h, void* bsrsv2, void* position) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseXbsrsv2_zeroPivot"}, h, Object<void*>{h}, Object<void*>{bsrsv2}, Result{position, 4});
+  return mnemosyne::once(Function{Number::cusparse_run, Codes::kSparse, 230u}, h, Object<void*>{h}, Object<void*>{bsrsv2}, Result{position, 4});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseXcoo2csr(void* h, void* rowInd, int nnz, int m, void* rowPtr, int idxBase) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseXcoo2csr"}, h, Object<void*>{h}, rowInd, nnz, m, rowPtr, idxBase);
+  return mnemosyne::once(Function{Number::cusparse_run, Codes::kSparse, 231u}, h, Object<void*>{h}, rowInd, nnz, m, rowPtr, idxBase);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseXcoosortByRow(void* h, int m, int n, int nnz, void* rows, void* cols, void* P, void* buffer) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseXcoosortByRow"}, h, Object<void*>{h}, m, n, nnz, rows, cols, P, buffer);
+  return mnemosyne::once(Function{Number::cusparse_run, Codes::kSparse, 232u}, h, Object<void*>{h}, m, n, nnz, rows, cols, P, buffer);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseXcoosort_bufferSizeExt(void* h, int m, int n, int nnz, void* rows, void* cols, size_t* bytes) {
-  return mnemosyne::call({Number::cusparse_call, Codes::kSparse, "cusparseXcoosort_bufferSizeExt"}, h, Object<void*>{h}, m, n, nnz, rows, cols, Out<size_t>{bytes});
+  return mnemosyne::call(Function{Number::cusparse_run, Codes::kSparse, 233u}, h, Object<void*>{h}, m, n, nnz, rows, cols, Out<size_t>{bytes});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseXcsrgeam2Nnz(void* h, int m, int n, void* descrA, int nnzA, void* rowPtrA, void* colIndA, void* descrB, int nnzB, void* rowPtrB, void* colIndB, void* descrC, void* rowPtrC, void* nnz, void* buffer) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseXcsrgeam2Nnz"}, h, Object<void*>{h}, m, n, Object<void*>{descrA}, nnzA, rowPtrA, colIndA, Object<void*>{descrB}, nnzB, rowPtrB, colIndB, Object<void*>{descrC}, rowPtrC, Result{nnz, 4}, buffer);
+  return mnemosyne::once(Function{Number::cusparse_run, Codes::kSparse, 234u}, h, Object<void*>{h}, m, n, Object<void*>{descrA}, nnzA, rowPtrA, colIndA, Object<void*>{descrB}, nnzB, rowPtrB, colIndB, Object<void*>{descrC}, rowPtrC, Result{nnz, 4}, buffer);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseXcsrsort(void* h, int m, int n, int nnz, void* mat, void* rowPtr, void* colInd, void* P, void* buffer) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseXcsrsort"}, h, Object<void*>{h}, m, n, nnz, Object<void*>{mat}, rowPtr, colInd, P, buffer);
+  return mnemosyne::once(Function{Number::cusparse_run, Codes::kSparse, 235u}, h, Object<void*>{h}, m, n, nnz, Object<void*>{mat}, rowPtr, colInd, P, buffer);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseXcsrsort_bufferSizeExt(void* h, int m, int n, int nnz, void* rowPtr, void* colInd, size_t* bytes) {
-  return mnemosyne::call({Number::cusparse_call, Codes::kSparse, "cusparseXcsrsort_bufferSizeExt"}, h, Object<void*>{h}, m, n, nnz, rowPtr, colInd, Out<size_t>{bytes});
+  return mnemosyne::call(Function{Number::cusparse_run, Codes::kSparse, 236u}, h, Object<void*>{h}, m, n, nnz, rowPtr, colInd, Out<size_t>{bytes});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseZbsrmm(void* h, int dir, int transA, int transB, int mb, int n, int kb, int nnzb, void* alpha, void* mat, void* values, void* rowPtr, void* colInd, int blockDim, void* B, int ldb, void* beta, void* C, int ldc) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseZbsrmm"}, h, Object<void*>{h}, dir, transA, transB, mb, n, kb, nnzb, Scalar{alpha, 16}, Object<void*>{mat}, values, rowPtr, colInd, blockDim, B, ldb, Scalar{beta, 16}, C, ldc);
+  return mnemosyne::once(Function{Number::cusparse_run, Codes::kSparse, 237u}, h, Object<void*>{h}, dir, transA, transB, mb, n, kb, nnzb, Scalar{alpha, 16}, Object<void*>{mat}, values, rowPtr, colInd, blockDim, B, ldb, Scalar{beta, 16}, C, ldc);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseZbsrmv(void* h, int dir, int transA, int mb, int nb, int nnzb, void* alpha, void* mat, void* values, void* rowPtr, void* colInd, int blockDim, void* x, void* beta, void* y) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseZbsrmv"}, h, Object<void*>{h}, dir, transA, mb, nb, nnzb, Scalar{alpha, 16}, Object<void*>{mat}, values, rowPtr, colInd, blockDim, x, Scalar{beta, 16}, y);
+  return mnemosyne::once(Function{Number::cusparse_run, Codes::kSparse, 238u}, h, Object<void*>{h}, dir, transA, mb, nb, nnzb, Scalar{alpha, 16}, Object<void*>{mat}, values, rowPtr, colInd, blockDim, x, Scalar{beta, 16}, y);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseZbsrsm2_analysis(void* h, int dir, int transA, int transXY, int mb, int n, int nnzb, void* mat, void* values, void* rowPtr, void* colInd, int blockDim, void* info, int policy, void* buffer) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseZbsrsm2_analysis"}, h, Object<void*>{h}, dir, transA, transXY, mb, n, nnzb, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, policy, buffer);
+  return mnemosyne::once(Function{Number::cusparse_call, Codes::kSparse, "cusparseZbsrsm2_analysis"}, h, Object<void*>{h}, dir, transA, transXY, mb, n, nnzb, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, policy, buffer);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseZbsrsm2_bufferSize(void* h, int dir, int transA, int transXY, int mb, int n, int nnzb, void* mat, void* values, void* rowPtr, void* colInd, int blockDim, void* info, int* bytes) {
-  return mnemosyne::call({Number::cusparse_call, Codes::kSparse, "cusparseZbsrsm2_bufferSize"}, h, Object<void*>{h}, dir, transA, transXY, mb, n, nnzb, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, Out<int>{bytes});
+  return mnemosyne::call(Function{Number::cusparse_run, Codes::kSparse, 240u}, h, Object<void*>{h}, dir, transA, transXY, mb, n, nnzb, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, Out<int>{bytes});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseZbsrsm2_solve(void* h, int dir, int transA, int transXY, int mb, int n, int nnzb, void* alpha, void* mat, void* values, void* rowPtr, void* colInd, int blockDim, void* info, void* B, int ldb, void* X, int ldx, int policy, void* buffer) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseZbsrsm2_solve"}, h, Object<void*>{h}, dir, transA, transXY, mb, n, nnzb, Scalar{alpha, 16}, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, B, ldb, X, ldx, policy, buffer);
+  return mnemosyne::once(Function{Number::cusparse_run, Codes::kSparse, 241u}, h, Object<void*>{h}, dir, transA, transXY, mb, n, nnzb, Scalar{alpha, 16}, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, B, ldb, X, ldx, policy, buffer);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseZbsrsv2_analysis(void* h, int dir, int transA, int mb, int nnzb, void* mat, void* values, void* rowPtr, void* colInd, int blockDim, void* info, int policy, void* buffer) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseZbsrsv2_analysis"}, h, Object<void*>{h}, dir, transA, mb, nnzb, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, policy, buffer);
+  return mnemosyne::once(Function{Number::cusparse_call, Codes::kSparse, "cusparseZbsrsv2_analysis"}, h, Object<void*>{h}, dir, transA, mb, nnzb, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, policy, buffer);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseZbsrsv2_bufferSize(void* h, int dir, int transA, int mb, int nnzb, void* mat, void* values, void* rowPtr, void* colInd, int blockDim, void* info, int* bytes) {
-  return mnemosyne::call({Number::cusparse_call, Codes::kSparse, "cusparseZbsrsv2_bufferSize"}, h, Object<void*>{h}, dir, transA, mb, nnzb, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, Out<int>{bytes});
+  return mnemosyne::call(Function{Number::cusparse_run, Codes::kSparse, 243u}, h, Object<void*>{h}, dir, transA, mb, nnzb, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, Out<int>{bytes});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseZbsrsv2_solve(void* h, int dir, int transA, int mb, int nnzb, void* alpha, void* mat, void* values, void* rowPtr, void* colInd, int blockDim, void* info, void* f, void* x, int policy, void* buffer) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseZbsrsv2_solve"}, h, Object<void*>{h}, dir, transA, mb, nnzb, Scalar{alpha, 16}, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, f, x, policy, buffer);
+  return mnemosyne::once(Function{Number::cusparse_run, Codes::kSparse, 244u}, h, Object<void*>{h}, dir, transA, mb, nnzb, Scalar{alpha, 16}, Object<void*>{mat}, values, rowPtr, colInd, blockDim, Object<void*>{info}, f, x, policy, buffer);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseZcsrgeam2(void* h, int m, int n, void* alpha, void* descrA, int nnzA, void* valuesA, void* rowPtrA, void* colIndA, void* beta, void* descrB, int nnzB, void* valuesB, void* rowPtrB, void* colIndB, void* descrC, void* valuesC, void* rowPtrC, void* colIndC, void* buffer) {
-  return mnemosyne::once({Number::cusparse_call, Codes::kSparse, "cusparseZcsrgeam2"}, h, Object<void*>{h}, m, n, Scalar{alpha, 16}, Object<void*>{descrA}, nnzA, valuesA, rowPtrA, colIndA, Scalar{beta, 16}, Object<void*>{descrB}, nnzB, valuesB, rowPtrB, colIndB, Object<void*>{descrC}, valuesC, rowPtrC, colIndC, buffer);
+  return mnemosyne::once(Function{Number::cusparse_run, Codes::kSparse, 245u}, h, Object<void*>{h}, m, n, Scalar{alpha, 16}, Object<void*>{descrA}, nnzA, valuesA, rowPtrA, colIndA, Scalar{beta, 16}, Object<void*>{descrB}, nnzB, valuesB, rowPtrB, colIndB, Object<void*>{descrC}, valuesC, rowPtrC, colIndC, buffer);
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseZcsrgeam2_bufferSizeExt(void* h, int m, int n, void* alpha, void* descrA, int nnzA, void* valuesA, void* rowPtrA, void* colIndA, void* beta, void* descrB, int nnzB, void* valuesB, void* rowPtrB, void* colIndB, void* descrC, void* valuesC, void* rowPtrC, void* colIndC, size_t* bytes) {
-  return mnemosyne::call({Number::cusparse_call, Codes::kSparse, "cusparseZcsrgeam2_bufferSizeExt"}, h, Object<void*>{h}, m, n, Scalar{alpha, 16}, Object<void*>{descrA}, nnzA, valuesA, rowPtrA, colIndA, Scalar{beta, 16}, Object<void*>{descrB}, nnzB, valuesB, rowPtrB, colIndB, Object<void*>{descrC}, valuesC, rowPtrC, colIndC, Out<size_t>{bytes});
+  return mnemosyne::call(Function{Number::cusparse_run, Codes::kSparse, 246u}, h, Object<void*>{h}, m, n, Scalar{alpha, 16}, Object<void*>{descrA}, nnzA, valuesA, rowPtrA, colIndA, Scalar{beta, 16}, Object<void*>{descrB}, nnzB, valuesB, rowPtrB, colIndB, Object<void*>{descrC}, valuesC, rowPtrC, colIndC, Out<size_t>{bytes});
 }

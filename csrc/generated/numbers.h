@@ -5,7 +5,7 @@
 namespace mnemosyne {
 
 constexpr int kProtocolVersion = 5;
-constexpr const char* kSpecDigest = "7ac16f8c69a81ce2";
+constexpr const char* kSpecDigest = "066e9224850cee26";
 
 enum class Number {
   malloc = 1,
@@ -249,6 +249,9 @@ enum class Number {
   cufft_call = 240,
   cusolver_call = 241,
   cusparse_call = 242,
+  cufft_run = 243,
+  cusolver_run = 244,
+  cusparse_run = 245,
 };
 
 }  // namespace mnemosyne

@@ -3,6 +3,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -181,9 +182,16 @@ std::pair<int, nb::bytes> dnn_weight_params(cuda::CudaExecutor& e, uint64_t hand
   return {status, nb::bytes(params.data(), params.size())};
 }
 
-std::pair<int, uint64_t> begin_operation(cuda::CudaExecutor& e, uint64_t stream) {
-  auto [code, handle] = e.begin_operation(stream);
-  return {code, reinterpret_cast<uint64_t>(handle)};
+std::tuple<int, int, nb::bytes> call_library(cuda::CudaExecutor& e, uint32_t function,
+                                             uint64_t stream, nb::bytes arguments) {
+  int code, status;
+  std::string results;
+  List content = list_of(arguments);
+  {
+    nb::gil_scoped_release release;
+    std::tie(code, status, results) = e.call_library(function, stream, content);
+  }
+  return {code, status, nb::bytes(results.data(), results.size())};
 }
 
 void add_cuda(nb::module_& m) {
@@ -192,6 +200,7 @@ void add_cuda(nb::module_& m) {
   m.def("is_fatal", &cuda::is_fatal);
   m.def("load_libraries", &cuda::load_libraries);
   m.def("load_dnn", &cuda::load_dnn);
+  m.def("load_library", &cuda::load_library, nb::call_guard<nb::gil_scoped_release>());
   m.def("dnn_error", [] {
     std::string text = cuda::dnn_error();
     return nb::bytes(text.data(), text.size());
@@ -230,8 +239,7 @@ void add_cuda(nb::module_& m) {
       .def("dnn_dropout_states", &dnn_dropout_states)
       .def("dnn_weight_space", &dnn_weight_space)
       .def("dnn_weight_params", &dnn_weight_params)
-      .def("begin_operation", &begin_operation, nb::call_guard<nb::gil_scoped_release>())
-      .def("end_operation", &CudaExecutor::end_operation, nb::call_guard<nb::gil_scoped_release>())
+      .def("call_library", &call_library)
       .def("idle", &CudaExecutor::idle)
       .def("synchronize", &synchronize)
       .def("end", &CudaExecutor::end, nb::call_guard<nb::gil_scoped_release>());

@@ -1,6 +1,6 @@
 """cuFFT as PyTorch calls it (cufft.h, cufftXt.h).
 
-A plan's stream is kept in the client and goes with the calls that use it.
+A plan's stream and work area are kept in the client and go with the calls that use them.
 """
 
 from mnemosyne.api.rows import KEEPS, Library
@@ -13,7 +13,6 @@ REGULAR = _LIBRARY.calls(
     ("cufftCreate", "", "+plan"),
     ("cufftDestroy", "", "-plan"),
     ("cufftSetAutoAllocation", "", "@plan autoAllocate", KEEPS),
-    ("cufftSetWorkArea", "", "@plan *workArea", KEEPS),
     (
         "cufftXtMakePlanMany", "",
         "@plan rank #n:8*rank #inembed:8*rank istride.l idist.l inputtype #onembed:8*rank "
@@ -24,5 +23,6 @@ REGULAR = _LIBRARY.calls(
 )  # fmt: skip
 
 BY_HAND = handwritten(
-    "cufft", Mode.LOCAL, "a plan's stream goes with the calls that use it", "cufftSetStream"
-)
+    "cufft", Mode.LOCAL, "goes with the calls that use the plan",
+    "cufftSetStream", "cufftSetWorkArea",
+)  # fmt: skip

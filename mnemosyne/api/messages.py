@@ -150,14 +150,20 @@ LIBRARIES = [
     ),
 ]  # fmt: skip
 
-# A call of a library, by the name of its function: ``stream`` is its handle's, ``arguments`` those
-# of its parameters that go in, as rows.py says: numbers, handles and pointers as integers, bytes,
-# scalars as bytes or (in device memory) as pointers. ``results`` are not a list: the reply holds
-# what comes back, one value a parameter.
+# A call of a library: ``stream`` is its handle's, ``arguments`` those of its parameters that go in,
+# as rows.py says: numbers, handles and pointers as integers, bytes, scalars as bytes or (in device
+# memory) as pointers. ``results`` are not a list: the reply holds what comes back, one value a
+# parameter. What leaves nothing behind in a handle runs, and is called by its number (see
+# Spec.library_calls); ``workArea`` is that of a cuFFT plan, or 0. The rest is called by name.
 _CALL = (TEXT("function"), STREAM(), LIST("arguments"))
+_RUN = (U32("function"), STREAM(), PTR("workArea"), LIST("arguments"))
 CARRIERS = [
-    Message(f"{library}_call", _CALL, (LIST("results"),), journal=True)
+    message
     for library in ("cufft", "cusolver", "cusparse")
+    for message in (
+        Message(f"{library}_call", _CALL, (LIST("results"),), journal=True),
+        Message(f"{library}_run", _RUN, (LIST("results"),), lane=True),
+    )
 ]
 
 # token: what a cudaIpc handle holds besides its mark.

@@ -243,4 +243,7 @@ NUMBERED: tuple[str, ...] = (
     "cufft_call",
     "cusolver_call",
     "cusparse_call",
+    "cufft_run",
+    "cusolver_run",
+    "cusparse_run",
 )

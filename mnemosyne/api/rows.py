@@ -51,10 +51,11 @@ class Library:
 
     def _call(self, name: str, letter: str, words: list[str], left: str) -> Call:
         params = tuple(self._field(word, letter) for word in words)
-        makes_or_ends = any(p.way in (Way.NEW, Way.GONE) for p in params)
+        sets = left == KEEPS or any(p.way in (Way.NEW, Way.GONE) for p in params)
+        runs = not sets and left != LOSES
         return Call(
-            name, self.name, _mode(params, makes_or_ends or left == KEEPS), params, self.result,
-            journal=makes_or_ends or left == KEEPS, via=f"{self.name}_call", lossy=left == LOSES,
+            name, self.name, _mode(params, sets), params, self.result, journal=sets,
+            via=f"{self.name}_{'run' if runs else 'call'}", lossy=left == LOSES,
         )  # fmt: skip
 
     def _field(self, word: str, letter: str) -> Field:

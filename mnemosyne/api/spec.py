@@ -2,10 +2,10 @@
 
 How this works: a *call* is an exported C function. A regular call (ASYNC, SYNC, ONCE) is its own
 *message*: its stub is generated and its parameters are the frame's fields. One with a ``via`` is
-carried by that message instead, as its name and the list of its arguments; both sides know from its
-parameters what the list holds. A CUSTOM call has a hand-written stub, which sends messages declared
-on their own. Meaning sits in the parameter's kind: a stream is checked and numbered as a stream
-wherever it occurs.
+carried by that message instead, as its name or number and the list of its arguments; both sides
+know from its parameters what the list holds. A CUSTOM call has a hand-written stub, which sends
+messages declared on their own. Meaning sits in the parameter's kind: a stream is checked and
+numbered as a stream wherever it occurs.
 """
 
 from __future__ import annotations
@@ -161,6 +161,11 @@ class Spec:
         """By message: the calls that it carries, by name."""
         carriers = sorted({c.via for c in self.calls if c.via})
         return {via: {c.name: c for c in self.calls if c.via == via} for via in carriers}
+
+    @cached_property
+    def library_calls(self) -> tuple[Call, ...]:
+        """The calls that other messages carry, by number."""
+        return tuple(c for c in self.calls if c.via)
 
     @cached_property
     def digest(self) -> str:

@@ -16,6 +16,7 @@ FILES = {
     "csrc/generated/blas_calls.h": calls.render_blas,
     "csrc/generated/stubs.cpp": stubs.render,
     "csrc/generated/libraries.cpp": libraries.render,
+    "csrc/generated/library_functions.h": libraries.render_functions,
     "csrc/generated/refused.cpp": stubs.render_refused,
     "csrc/generated/forwards.cpp": stubs.render_forwards,
     "csrc/generated/exports.map": exports.render_map,

@@ -1,6 +1,11 @@
-"""Client stubs of the calls that a common message carries; see csrc/client_hook/library.h."""
+"""The calls that a common message carries: client stubs, and what a lane calls.
+
+See csrc/client_hook/library.h and csrc/lane/cuda/carried.h.
+"""
 
 from __future__ import annotations
+
+from math import prod
 
 from mnemosyne.api import Call, Field, Kind, Mode, Spec
 from mnemosyne.api.spec import Way
@@ -22,13 +27,30 @@ _WRAPPED = {
     (Kind.BYTES, Way.OUT): "HostRoom{{{0}, size_t({1})}}",
     (Kind.SCRATCH, Way.IN): "Scratch{{{0}}}",
 }
+#: What a parameter is for the lane.
+_KIND = {
+    (Kind.INT, Way.IN): "kNumber",
+    (Kind.INT, Way.OUT): "kOut",
+    (Kind.INT, Way.INOUT): "kInOut",
+    (Kind.REAL, Way.IN): "kReal",
+    (Kind.PTR, Way.IN): "kPointer",
+    (Kind.HANDLE, Way.IN): "kHandle",
+    (Kind.HANDLE, Way.NEW): "kNew",
+    (Kind.HANDLE, Way.GONE): "kGone",
+    (Kind.SCALAR, Way.IN): "kScalar",
+    (Kind.RESULT, Way.IN): "kResult",
+    (Kind.BYTES, Way.IN): "kBytes",
+    (Kind.BYTES, Way.OUT): "kRoom",
+    (Kind.SCRATCH, Way.IN): "kScratch",
+}
+_NUMBER = {"signed char": "kChar", "int": "kInt", "long long": "kLong", "size_t": "kSize"}
+_MOST_WORDS = 24  # csrc/lane/cuda/carried.h has the same
 _OR_NULL = "ObjectOrNull<{2}>{{{0}}}"
 
 
 def render(spec: Spec) -> str:
     """libraries.cpp."""
-    stubs = [_stub(call) for calls in spec.carried.values() for call in calls.values()]
-    body = "\n\n".join(stubs)
+    body = "\n\n".join(_stub(number, call) for number, call in enumerate(spec.library_calls))
     return f"""{HEADER}
 #include "../client_hook/library.h"
 
@@ -38,10 +60,11 @@ using namespace mnemosyne;
 """
 
 
-def _stub(call: Call) -> str:
+def _stub(number: int, call: Call) -> str:
     made = call.params[0].way is Way.NEW or (call.journal and call.mode is Mode.SYNC)
     makes = ", true" if made else ""
-    function = f'{{Number::{call.via}, Codes::{CODES[call.result]}, "{call.name}"{makes}}}'
+    named = f'"{call.name}"{makes}' if call.via.endswith("_call") else f"{number}u"
+    function = f"Function{{Number::{call.via}, Codes::{CODES[call.result]}, {named}}}"
     arguments = ", ".join([function, _owner(call), *map(_argument, call.params)])
     send = _SEND[call.mode]
     return f"MNEMOSYNE_API {prototype(call)} {{\n  return mnemosyne::{send}({arguments});\n}}"
@@ -62,3 +85,60 @@ def _argument(p: Field) -> str:
 
 def _is_place(p: Field) -> bool:
     return p.way in (Way.OUT, Way.INOUT, Way.NEW)
+
+
+def render_functions(spec: Spec) -> str:
+    """library_functions.h."""
+    types = sorted({p.of for call in spec.library_calls for p in call.params if p.of})
+    rows = "\n".join(_row(call, types) for call in spec.library_calls)
+    return f"""{HEADER}
+#pragma once
+
+#include "../lane/cuda/carried.h"
+
+namespace mnemosyne::cuda {{
+
+using P = Parameter;
+
+// By number.
+inline constexpr LibraryFunction kLibraryFunctions[] = {{
+{rows}
+}};
+
+}}  // namespace mnemosyne::cuda
+"""
+
+
+def _row(call: Call, types: list[str]) -> str:
+    _check_passing(call)
+    runs = str(call.via.endswith("_run")).lower()
+    works = str(not call.journal and "Handle" in call.params[0].of).lower()
+    parameters = ", ".join(_parameter(call, p, types) for p in call.params)
+    head = f'"{call.name}", k{call.library.capitalize()}, {runs}, {works}, {len(call.params)}'
+    return f"    {{{head}, {{{parameters}}}}},"
+
+
+def _check_passing(call: Call) -> None:
+    """The lane passes words of 64 bits, and one double behind them. Raises ValueError."""
+    words = call.params[:-1] if call.params[-1].kind is Kind.REAL else call.params
+    if len(words) > _MOST_WORDS or any(p.kind is Kind.REAL for p in words):
+        raise ValueError(f"{call.name}: the lane cannot pass its arguments")
+
+
+def _parameter(call: Call, p: Field, types: list[str]) -> str:
+    kind = "P::" + ("kHandleOrNull" if p.may_be_null else _KIND[p.kind, p.way])
+    if p.kind is Kind.HANDLE:
+        return f"{{{kind}, {types.index(p.of)}}}"
+    if p.kind is Kind.INT:
+        return f"{{{kind}, P::{_NUMBER[p.ctype.removesuffix('*')]}}}"
+    if p.kind in (Kind.RESULT, Kind.BYTES, Kind.SCRATCH):
+        return f"{{{kind}, 0, {_size(call, p)}}}"
+    return f"{{{kind}}}"
+
+
+def _size(call: Call, p: Field) -> str:
+    """Of host memory: bytes, and the parameter that says how many times (-1: once)."""
+    terms = p.size.split(" * ")
+    names = [q.name for q in call.params]
+    by = [names.index(term) for term in terms if not term.isdigit()]
+    return f"{prod(int(term) for term in terms if term.isdigit())}, {by[0] if by else -1}"

@@ -1,4 +1,4 @@
-"""Calls that a common message carries: a function's name and the list of its arguments.
+"""Calls that a common message carries: a function, by name or number, and its arguments.
 
 Checks are of form, as those of a frame: the message carries the call, the arguments are as many as
 its parameters say and of their kinds, and host memory is as long as its parameters say.
@@ -18,19 +18,26 @@ from mnemosyne.protocol.frames import INTEGERS, is_scalar, is_unsigned
 
 _DOUBLE = struct.Struct("<d")
 
+#: Calls as the messages name them: those that run by number.
+NUMBER_OF = {call.name: number for number, call in enumerate(SPEC.library_calls)}
+_NAMED: dict[str | int, Call] = {
+    NUMBER_OF[call.name] if call.via.endswith("_run") else call.name: call
+    for call in SPEC.library_calls
+}
 
-def read(message: str, function: str, arguments: list[Any]) -> tuple[Call, dict[str, Any]]:
+
+def read(message: str, function: str | int, arguments: list[Any]) -> tuple[Call, dict[str, Any]]:
     """The call and, by parameter, what goes in. Raises ProtocolError."""
-    call = SPEC.carried[message].get(function)
-    if call is None:
-        raise ProtocolError(f"{message}: it carries no call {function[:80]!r}")
+    call = _NAMED.get(function)
+    if call is None or call.via != message:
+        raise ProtocolError(f"{message}: it carries no call {str(function)[:80]!r}")
     fields = list(_sent(call))
     if len(arguments) != len(fields):
-        raise ProtocolError(f"{function}: {len(arguments)} arguments, expected {len(fields)}")
+        raise ProtocolError(f"{call.name}: {len(arguments)} arguments, expected {len(fields)}")
     values = {}
     for field, value in zip(fields, arguments, strict=True):
         if not _is_formed(field, value):
-            raise ProtocolError(f"{function}: {field.name} is no {field.kind.value}")
+            raise ProtocolError(f"{call.name}: {field.name} is no {field.kind.value}")
         values[field.name] = _DOUBLE.unpack(value)[0] if field.kind is Kind.REAL else value
     _check_lengths(call, values)
     return call, values

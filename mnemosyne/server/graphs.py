@@ -15,7 +15,7 @@ from mnemosyne.server.session import Deferred, Handler, Handlers, Outputs, Sessi
 MAX_BYTES = 256 << 20  # of a session's graphs
 _SIZE_BYTES = 4
 #: What may be in a graph: work for a stream, and the settings of its library handles.
-CAPTURABLE = {m.name for m in SPEC.messages.values() if m.lane} - {"graph_launch"}
+CAPTURABLE = {m.name for m in SPEC.messages.values() if m.lane} - {"graph_launch", *SPEC.carried}
 CAPTURABLE |= {"blas_configure"}
 _KIND = "graph_"  # of journal entries; the piece's place follows
 

@@ -1,9 +1,10 @@
 """Calls of cuFFT, cuSOLVER and cuSPARSE, as a session sees them. Pure: no I/O, no clock.
 
-How this works: a message carries a function's name and its arguments. Here they are checked against
-the specification, and the handles that they name against the session's own; a device's ``Run`` then
+How this works: a message carries a function and its arguments. Here they are checked against the
+specification, and the handles that they name against the session's own; a device's ``Run`` then
 executes the call. What makes a handle, sets or ends it takes effect once that has succeeded, and is
-kept in the journal as it came: another worker makes the same calls again.
+kept in the journal as it came: another worker makes the same calls again. What only runs comes here
+where no lane executes it.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ _JOURNAL = "library"
 
 @dataclass(frozen=True, slots=True)
 class LibraryCall:
-    """``values``: by parameter, what goes in, of a handle the object (or None for null).
-
-    ``stream``: its number.
+    """``arguments``: as they came; ``values``: by parameter, of a handle the object (or None for
+    null). ``stream``: its number.
     """
 
     call: Call
+    arguments: list[Any]
     values: dict[str, Any]
     stream: int
 
@@ -45,13 +46,15 @@ def handlers(run: Run) -> Handlers:
 
 
 def _handle(
-    run: Run, message: str, s: Session, function: str, stream: int, arguments: list[Any]
+    run: Run, message: str, s: Session, function: str | int, stream: int, *rest: Any
 ) -> Outputs:
+    """``rest``: the arguments; before them the work area, if there is one, is for a GPU."""
     s.check_stream(stream)
+    arguments: list[Any] = rest[-1]
     call, values = carried.read(message, function, arguments)
     numbers = {p.name: values[p.name] for p in call.params if p.kind is Kind.HANDLE}
     values.update({p.name: _object(s, p, values[p.name]) for p in _handles(call)})
-    outputs = run(s, LibraryCall(call, values, stream))
+    outputs = run(s, LibraryCall(call, arguments, values, stream))
 
     def done(results: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
         for p in _handles(call):
@@ -130,21 +133,12 @@ def _replay(
     try:
         call, values = carried.read(_CARRIER[function], function, arguments)
         values.update({p.name: found for p in _handles(call)})
-        run(s, LibraryCall(call, values, stream=0))
+        run(s, LibraryCall(call, arguments, values, stream=0))
     except (CallError, ProtocolError, KeyError) as error:
         raise ValueError(f"a {found.of} cannot be restored ({error})") from None
 
 
-_CARRIER = {name: message for message, calls in SPEC.carried.items() for name in calls}
-
-#: By a handle's type: the call that ends it.
-ENDS = {
-    p.of: call
-    for calls in SPEC.carried.values()
-    for call in calls.values()
-    for p in call.params
-    if p.way is Way.GONE
-}
+_CARRIER = {call.name: call.via for call in SPEC.library_calls}
 
 
 def nothing(s: Session, c: LibraryCall) -> Outputs:

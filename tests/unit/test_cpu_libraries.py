@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from blas_device import PLAIN, Device, column_major, host, sample
+from carried_calls import carried
 
 from mnemosyne.server.devices.cpu.libraries import HANDLERS
 from mnemosyne.server.errors import (
@@ -35,8 +36,8 @@ class Libraries(Device):
         self.numbers = itertools.count(1)
 
     def call(self, name: str, *arguments: Any) -> Any:
-        message = next(m for m in HANDLERS if name.startswith(m.removesuffix("_call")))
-        return HANDLERS[message](self.session, name, 0, list(arguments))
+        message, *fields = carried(name, *arguments)
+        return HANDLERS[message](self.session, *fields)
 
     def make(self, name: str, *arguments: Any) -> int:
         number = next(self.numbers)

@@ -6,9 +6,11 @@ import struct
 from typing import Any
 
 import pytest
+from carried_calls import carried
 from test_session_walk import PLACE, Chunks
 
 from mnemosyne.protocol import ProtocolError
+from mnemosyne.protocol.carried import NUMBER_OF
 from mnemosyne.server import libraries
 from mnemosyne.server.errors import (
     INVALID_RESOURCE_HANDLE,
@@ -45,9 +47,8 @@ class Device:
         return libraries.nothing(s, c)
 
     def call(self, function: str, *arguments: Any, stream: int = 0) -> Any:
-        message = next(f"{lib}_call" for lib in ("cufft", "cusolver", "cusparse")
-                       if function.startswith(lib))  # fmt: skip
-        outputs = self.handlers[message](self.session, function, stream, list(arguments))
+        message, *fields = carried(function, *arguments, stream=stream)
+        outputs = self.handlers[message](self.session, *fields)
         self.kept.apply(self.session.journal.take())
         return outputs
 
@@ -65,30 +66,44 @@ def device() -> Device:
 
 
 @pytest.mark.parametrize(
-    ("message", "function", "arguments", "complaint"),
+    ("function", "arguments", "complaint"),
     [
-        ("cufft_call", "cusolverDnCreate", [1], "cufft_call: it carries no call"),
-        ("cufft_call", "", [], "carries no call ''"),
-        ("cufft_call", "cufftCreate", [], "cufftCreate: 0 arguments, expected 1"),
-        ("cufft_call", "cufftCreate", [1, 2], "2 arguments, expected 1"),
-        ("cufft_call", "cufftCreate", [-1], "plan is no handle"),
-        ("cufft_call", "cufftCreate", [b"1"], "plan is no handle"),
-        ("cufft_call", "cufftXtExec", [1, 0, 0, 2**31], "direction is no int"),
-        ("cufft_call", "cufftXtExec", [1, 0, [], 0], "output is no ptr"),
-        ("cufft_call", "cufftXtMakePlanMany", [*MAKE_PLAN[:2], b"1234", *MAKE_PLAN[3:]], "n has 4"),
-        ("cufft_call", "cufftXtMakePlanMany", [PLAN, -1, *MAKE_PLAN[2:]], "n has 8 bytes"),
-        ("cusolver_call", "cusolverDnXgesvdjSetTolerance", [1, 2], "tolerance is no real"),
-        ("cusolver_call", "cusolverDnXgesvdjSetTolerance", [1, b"1"], "tolerance is no real"),
-        ("cusolver_call", "cusolverDnSgesvd", [1, 128, *[0] * 14], "jobu is no int"),
-        ("cusparse_call", "cusparseSpMV", [1, 0, b"", *[0] * 7], "alpha is no scalar"),
-        ("cusparse_call", "cusparseSpMatSetAttribute", [1, 0, b"1234", 3], "data has 4 bytes"),
+        ("cufftCreate", [], "cufftCreate: 0 arguments, expected 1"),
+        ("cufftCreate", [1, 2], "2 arguments, expected 1"),
+        ("cufftCreate", [-1], "plan is no handle"),
+        ("cufftCreate", [b"1"], "plan is no handle"),
+        ("cufftXtExec", [1, 0, 0, 2**31], "direction is no int"),
+        ("cufftXtExec", [1, 0, [], 0], "output is no ptr"),
+        ("cufftXtMakePlanMany", [*MAKE_PLAN[:2], b"1234", *MAKE_PLAN[3:]], "n has 4"),
+        ("cufftXtMakePlanMany", [PLAN, -1, *MAKE_PLAN[2:]], "n has 8 bytes"),
+        ("cusolverDnXgesvdjSetTolerance", [1, 2], "tolerance is no real"),
+        ("cusolverDnXgesvdjSetTolerance", [1, b"1"], "tolerance is no real"),
+        ("cusolverDnSgesvd", [1, 128, *[0] * 14], "jobu is no int"),
+        ("cusparseSpMV", [1, 0, b"", *[0] * 7], "alpha is no scalar"),
+        ("cusparseSpMatSetAttribute", [1, 0, b"1234", 3], "data has 4 bytes"),
     ],
 )
 def test_what_is_not_as_the_specification_says_ends_the_client(
-    device: Device, message: str, function: str, arguments: list[Any], complaint: str
+    device: Device, function: str, arguments: list[Any], complaint: str
 ) -> None:
     with pytest.raises(ProtocolError, match=complaint):
-        device.handlers[message](device.session, function, 0, arguments)
+        device.call(function, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("message", "function"),
+    [
+        ("cufft_call", "cusolverDnCreate"), ("cufft_call", ""), ("cufft_call", "cufftXtExec"),
+        ("cufft_run", NUMBER_OF["cusolverDnSgesvd"]), ("cufft_run", NUMBER_OF["cufftCreate"]),
+        ("cufft_run", len(NUMBER_OF)),
+    ],
+)  # fmt: skip
+def test_a_message_carries_calls_of_its_own_alone(
+    device: Device, message: str, function: str | int
+) -> None:
+    area = [0] if message.endswith("_run") else []
+    with pytest.raises(ProtocolError, match=f"{message}: it carries no call '{function}'"):
+        device.handlers[message](device.session, function, 0, *area, [1])
 
 
 def expect_code(device: Device, code: int, function: str, *arguments: Any, **where: int) -> None:
@@ -156,9 +171,9 @@ def test_a_call_that_is_deferred_takes_effect_when_it_is_done(device: Device) ->
 
 def test_handles_are_made_and_set_again_from_the_journal(device: Device) -> None:
     device.call("cufftCreate", PLAN)
-    device.call("cufftSetWorkArea", PLAN, 512)
+    device.call("cufftSetAutoAllocation", PLAN, 1)
     device.call("cufftXtMakePlanMany", *MAKE_PLAN)
-    device.call("cufftSetWorkArea", PLAN, 1024)
+    device.call("cufftSetAutoAllocation", PLAN, 0)
     device.call("cufftXtExec", PLAN, 0, 0, 1)
     device.call("cusparseCreateCsr", *CSR)
     for attribute in (0, 1, 0):
@@ -166,10 +181,10 @@ def test_handles_are_made_and_set_again_from_the_journal(device: Device) -> None
     device.call("cusolverDnCreate", HANDLE)
     device.call("cusolverDnDestroy", HANDLE)
     assert device.restored() == [
-        "cufftCreate", "cufftXtMakePlanMany", "cufftSetWorkArea", "cusparseCreateCsr",
+        "cufftCreate", "cufftXtMakePlanMany", "cufftSetAutoAllocation", "cusparseCreateCsr",
         "cusparseSpMatSetAttribute", "cusparseSpMatSetAttribute",
     ]  # fmt: skip
-    assert device.done[2][1]["workArea"] == 1024
+    assert device.done[2][1]["autoAllocate"] == 0
     assert [values["attribute"] for _, values in device.done[4:]] == [1, 0]
     assert set(device.session.objects) == {PLAN, MATRIX}
 

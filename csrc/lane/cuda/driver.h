@@ -20,6 +20,8 @@ using Stream = void*;
 using Event = void*;
 using Function = void*;
 
+inline const Stream kLegacyStream = reinterpret_cast<Stream>(1);  // CU_STREAM_LEGACY
+
 // CUlaunchAttribute: an id, padding, and a value of 64 bytes.
 struct LaunchAttribute {
   int id;

@@ -36,6 +36,7 @@ void CudaExecutor::end() {
   blas_.clear();
   lt_.clear();
   dnn_.clear();
+  end_all(&library_handles_);
   streams_.destroy_all();
   if (channel_) driver().cuMemHostUnregister(channel_);
   if (staging_registered_) driver().cuMemHostUnregister(reinterpret_cast<void*>(place_.host_base));
@@ -88,28 +89,6 @@ bool CudaExecutor::configure_blas(uint64_t number, uint64_t stream, int math_mod
 Stream CudaExecutor::stream_handle(uint64_t number) {
   SessionStream* s = streams_.find(number);
   return s ? s->handle : nullptr;
-}
-
-std::pair<int, Stream> CudaExecutor::begin_operation(uint64_t number) {
-  SessionStream* s = streams_.find(number);
-  int code = s ? streams_.order(s) : kInvalidResourceHandle;
-  watch_->report(code);
-  if (code) return {code, nullptr};
-  enter(s);
-  return {kSuccess, s->handle};
-}
-
-int CudaExecutor::end_operation(uint64_t number, bool failed) {
-  SessionStream* s = streams_.find(number);
-  int code = failed ? driver().cuStreamQuery(s->handle) : kSuccess;
-  if (code == kSuccess || code == kNotReady) code = streams_.fence_sometimes(s);
-  watch_->report(code);
-  try {
-    limit(s);
-  } catch (const ContextLost&) {
-    return watch_->fault();
-  }
-  return code;
 }
 
 bool CudaExecutor::idle() {

@@ -6,11 +6,13 @@
 // replaced (see Watch).
 #pragma once
 
+#include <tuple>
 #include <utility>
 
 #include "../../generated/calls.h"
 #include "../executor.h"
 #include "blas.h"
+#include "carried.h"
 #include "dnn.h"
 #include "graphs.h"
 #include "streams.h"
@@ -46,11 +48,10 @@ class CudaExecutor : public Executor, public Watched {
   void remove_graph(uint64_t number) { graphs_.erase(number); }
   // The driver's handle of a stream; null: there is none.
   Stream stream_handle(uint64_t number);
-  // Around an operation that the event loop has a library put into a stream, in another thread.
-  // The stream's handle, or (a CUresult, null).
-  std::pair<int, Stream> begin_operation(uint64_t stream);
-  // `failed`: the library says so, and hides what the driver said. A CUresult.
-  int end_operation(uint64_t stream, bool failed);
+  // A call of a library that the event loop has made, in another thread: a CUresult, the library's
+  // status, and a list of what comes back. Throws std::invalid_argument.
+  std::tuple<int, int, std::string> call_library(uint32_t function, uint64_t stream,
+                                                 const List& arguments);
   // Whether the GPU has done all the session's work.
   bool idle();
   // Waits for it, and until the GPU writes no reply any more. A CUresult.
@@ -125,6 +126,9 @@ class CudaExecutor : public Executor, public Watched {
   void execute(const calls::cudnn_ctc_host_room& c, Answer* a) { ask_dnn(c, a); }
   void execute(const calls::cudnn_convolution_room& c, Answer* a) { ask_dnn(c, a); }
   void execute(const calls::cudnn_convolution_algorithms& c, Answer* a);
+  void execute(const calls::cufft_run& c, Answer* a) { run_carried(c, a); }
+  void execute(const calls::cusolver_run& c, Answer* a) { run_carried(c, a); }
+  void execute(const calls::cusparse_run& c, Answer* a) { run_carried(c, a); }
   template <typename Call>
   void execute(const Call& c, Answer* a);  // routines of cuBLAS
   template <typename Call>
@@ -138,6 +142,8 @@ class CudaExecutor : public Executor, public Watched {
   void check_space(uint64_t address, uint64_t size, const char* name, Answer* a) const;
   template <typename Call>
   void ask_dnn(const Call& c, Answer* a);
+  template <typename Call>
+  void run_carried(const Call& c, Answer* a);
 
   // Puts `operation(stream handle)`, which returns a CUresult, into one of the session's streams.
   template <typename Operation>
@@ -185,6 +191,7 @@ class CudaExecutor : public Executor, public Watched {
   BlasHandles blas_;
   LtSession lt_;
   DnnSession dnn_;
+  LibraryHandles library_handles_;
   std::unordered_map<uint64_t, std::unique_ptr<Graph>> graphs_;
   std::vector<Stream> waiters_;  // by reply slot: for waits that belong to no stream
   std::atomic<uint64_t> operations_{0};

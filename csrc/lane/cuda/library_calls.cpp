@@ -185,6 +185,52 @@ void CudaExecutor::execute(const calls::cudnn_convolution_algorithms& c, Answer*
   a->output_count = 1;
 }
 
+// cuFFT, cuSOLVER and cuSPARSE work in the stream of the handle. Where they set themselves up it is
+// in the legacy stream, for which no stream of ours waits: when a handle is made, planned or set
+// (see call_library), and perhaps when it is first used with a function, which may make a handle of
+// another library. Those calls are waited for; what they do later is in the handle's stream.
+template <typename Call>
+void CudaExecutor::run_carried(const Call& c, Answer* a) {
+  LibraryCall call(&library_handles_, c.function, c.arguments);
+  const char* name = call.function().name;
+  if (!call.function().runs) throw std::invalid_argument(std::string(name) + ": it does not run");
+  if (!stream_handle(c.stream)) call.refuse(kNoLibraryHandle, "no such stream");
+  if (call.refusal()) return a->fail(call.refusal(), kUnknown, call.why());
+  int code = kSuccess;
+  put_library(c.stream, name, a, [&](Stream s) {
+    int status = call.run(s, c.workArea);
+    if (call.is_first()) code = driver().cuStreamSynchronize(kLegacyStream);
+    if (!code && call.holds_memory()) code = driver().cuStreamSynchronize(s);
+    return status;
+  });
+  failed(code, name, a);
+  if (a->status && a->wanted()) a->text.clear();  // the program knows what the status means
+  if (!a->status) a->output_count = call.results(&a->outputs);
+}
+
+std::tuple<int, int, std::string> CudaExecutor::call_library(uint32_t function, uint64_t stream,
+                                                             const List& arguments) {
+  LibraryCall call(&library_handles_, function, arguments);
+  const char* name = call.function().name;
+  Answer a(channel_, kNoReply);
+  int status = call.refusal();
+  auto run = [&](Stream s) { return status = call.run(s, 0); };
+  try {
+    if (!status && call.function().works)
+      put_library(stream, name, &a, run);
+    else if (!status)
+      run(nullptr);
+    failed(driver().cuStreamSynchronize(kLegacyStream), name, &a);
+  } catch (const ContextLost&) {
+    a.late_error = watch_->fault();
+  }
+  Packer results;
+  a.output_count = status ? 0 : call.results(&a.outputs);
+  results.array(a.output_count);
+  results.append(a.outputs.data(), a.outputs.size());
+  return {status ? kSuccess : a.late_error, status, {results.data(), results.size()}};
+}
+
 void CudaExecutor::run(Number number, Unpacker& fields, Answer* answer) {
   if (watch_->fault()) throw ContextLost();
   dispatch(number, fields, [&](const auto& call) { execute(call, answer); });

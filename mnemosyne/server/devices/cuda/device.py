@@ -9,7 +9,7 @@ from dataclasses import replace
 from mmap import mmap
 
 from cuda.bindings import driver
-from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
+from cuda.pathfinder import DynamicLibNotFoundError
 
 from mnemosyne import _native
 from mnemosyne.server import ipc, slots
@@ -17,6 +17,7 @@ from mnemosyne.server.devices import Description, Fault
 from mnemosyne.server.devices.cuda import describe, handlers, memory
 from mnemosyne.server.devices.cuda.driver import check, check_code
 from mnemosyne.server.devices.cuda.kernels import Kernels
+from mnemosyne.server.devices.cuda.libraries import path_of
 from mnemosyne.server.devices.cuda.memory import GpuChunks
 from mnemosyne.server.devices.cuda.session import CudaSession, SharedEvents
 from mnemosyne.server.journal import Entries
@@ -104,12 +105,12 @@ def _load_libraries() -> list[list[object]]:
 
     Returns [[name, version number], ...] of what clients have to match.
     """
-    lt = _path_of("cublasLt")
-    _native.load_libraries(_path_of("cublas"), lt)
+    lt = path_of("cublasLt")
+    _native.load_libraries(path_of("cublas"), lt)
     loaded: list[list[object]] = [["cublasLt", _version(lt, "cublasLtGetVersion")]]
     try:
-        _path_of("nvrtc")  # with which cuDNN compiles some of its kernels
-        dnn = _path_of("cudnn")
+        path_of("nvrtc")  # with which cuDNN compiles some of its kernels
+        dnn = path_of("cudnn")
         _native.load_dnn(dnn)
         loaded.append(["cudnn", _version(dnn, "cudnnGetVersion")])
     except (DynamicLibNotFoundError, RuntimeError) as error:
@@ -121,11 +122,3 @@ def _version(path: str, function: str) -> int:
     ask = getattr(CDLL(path), function)
     ask.restype = c_size_t
     return int(ask())
-
-
-def _path_of(library: str) -> str:
-    """Loads it, too."""
-    path = load_nvidia_dynamic_lib(library).abs_path
-    if path is None:
-        raise RuntimeError(f"{library} is loaded from nowhere that can be named")
-    return str(path)

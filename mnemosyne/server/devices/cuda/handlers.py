@@ -291,7 +291,6 @@ def release(s: CudaSession) -> None:
     """Gives back everything but the device memory."""
     for number in s.events:
         s.shared_events.destroy(s.executor.remove_event(number))
-    libraries.release(s)
     s.executor.end()
     for address in list(s.pinned):
         _unpin(s, address)
@@ -307,9 +306,9 @@ def _in_the_lane(name: str) -> Handler:
 
 HANDLERS: Handlers = {
     **functions.HANDLERS,
+    **libraries.HANDLERS,
     **{m.name: _in_the_lane(m.name) for m in SPEC.messages.values() if m.lane},
     **ipc.HANDLERS,
-    **libraries.HANDLERS,
     "ipc_export_event": _export_event,
     "ipc_open_event": _open_event,
     "ipc_close_memory": _close_memory,

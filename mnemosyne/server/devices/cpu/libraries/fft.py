@@ -112,7 +112,6 @@ ROUTINES: dict[str, Routine] = {
     "cufftCreate": nothing,
     "cufftDestroy": nothing,
     "cufftSetAutoAllocation": nothing,
-    "cufftSetWorkArea": nothing,
     "cufftXtMakePlanMany": _make_plan,
     "cufftXtExec": _execute,
 }

@@ -186,7 +186,7 @@ _TOLD: dict[str, Solve] = {
     "geqrf": _geqrf, "potrf": _potrf, "potrs": _potrs, "sytrs": _sytrs, **spectra.TOLD,
 }  # fmt: skip
 
-_CALLS = SPEC.carried["cusolver_call"]
+_CALLS = {**SPEC.carried["cusolver_call"], **SPEC.carried["cusolver_run"]}
 
 ROUTINES: dict[str, Routine] = {
     **{name: nothing for name, call in _CALLS.items() if call.journal},

@@ -127,7 +127,7 @@ def _no_room(s: CpuSession, a: Arguments) -> Outputs:
     return sizes(s, Arguments())
 
 
-_CALLS = SPEC.carried["cusparse_call"]
+_CALLS = {**SPEC.carried["cusparse_call"], **SPEC.carried["cusparse_run"]}
 _MADE = {"Coo": "sp", "Csr": "sp", "DnMat": "dn", "DnVec": "vec", "MatDescr": "mat"}
 
 ROUTINES: dict[str, Routine] = {
