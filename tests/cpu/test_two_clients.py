@@ -8,7 +8,7 @@ does natively for a handle or pointer that does not exist.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -24,6 +24,7 @@ from ring import MESSAGES, RingClient
 from mnemosyne._native import fnv1a
 from mnemosyne.api import SPEC, Field, Kind, Message
 from mnemosyne.api.spec import Way
+from mnemosyne.protocol.carried import NUMBER_OF
 
 INVALID_VALUE, INVALID_DEVICE_FUNCTION, INVALID_RESOURCE_HANDLE, ILLEGAL_ADDRESS = 1, 98, 400, 700
 NOT_INITIALIZED, EXECUTION_FAILED = 1, 13  # cublasStatus_t
@@ -37,6 +38,7 @@ FILL = (
 ROW = torch.zeros(2, 3)
 ADD = graph(pointwise(0, tensor(1, ROW), tensor(3, ROW), tensor(2, ROW)))  # of 1 and 2 into 3
 INTERPROCESS = 4
+FFT = [1, struct.pack("<q", 8), b"", 1, 8, 4, b"", 1, 8, 4, 3, 4]  # three rows of eight
 ELEMENTS = 64
 BYTES = 4 * ELEMENTS
 
@@ -100,6 +102,10 @@ def _new_client(ring: RingClient, first: int, module: list[Any], functions: int)
     _sound(ring, "cudnnCreate", first + 3)
     _sound(ring, "cudnn_plan", first + 3, first, first + 4, plan(ADD))
     _sound(ring, "graph_frames", 0, b"")
+    _sound(ring, "cufft_call", "cufftCreate", 0, [first + 5])
+    _sound(ring, "cufft_call", "cufftXtMakePlanMany", 0, [first + 5, *FFT])
+    _sound(ring, "cusolver_call", "cusolverDnCreate", 0, [first + 6])
+    _sound(ring, "cusparse_call", "cusparseCreate", 0, [first + 7])
     for _ in range(functions):
         function = _sound(ring, "kernel", module, FILL)
     array = _sound(ring, "malloc", 16)
@@ -176,7 +182,7 @@ ARRAYS = {"Aarray", "Barray", "Carray", "TauArray"}
 #: In the frame itself; "inline" is sound for others.
 HOST_BYTES = {"labels": b"", "labelLengths": bytes(8), "inputLengths": struct.pack("<2i", 1, 1)}
 #: Fields that the CPU device does not read: it computes without scratch memory.
-UNREAD = {"workspace", "reserve"}
+UNREAD = {"workspace", "reserve", "workArea"}
 #: Messages without a field that names an object, or that are tested by hand below.
 NAMELESS = {
     "malloc", "host_alloc", "host_free", "kernel", "module_bytes", "lt_heuristic", "cudaMemGetInfo",
@@ -194,6 +200,16 @@ new_plan = count(0x8000)
 CALLS = {
     "cufft_call": "cufftCreate", "cusolver_call": "cusolverDnCreate",
     "cusparse_call": "cusparseCreate",
+}  # fmt: skip
+#: One for each that carries some that run: its function, and the arguments.
+RUNS: dict[str, tuple[str, Callable[[Client], list[int]]]] = {
+    "cufft_run": ("cufftXtExec", lambda c: [c.first + 5, *c.pointers[:2], -1]),
+    "cusolver_run": (
+        "cusolverDnSpotrf_bufferSize", lambda c: [c.first + 6, 0, 2, c.pointers[0], 2],
+    ),
+    "cusparse_run": (
+        "cusparseXcoosort_bufferSizeExt", lambda c: [c.first + 7, 2, 2, 2, *c.pointers[:2]],
+    ),
 }  # fmt: skip
 
 
@@ -230,6 +246,9 @@ def _value(client: Client, message: Message, field: Field, pointers: Iterator[in
         return next(new_plan) if message.name == "cudnn_plan" else client.plan
     if field.name == "data" and field.kind is Kind.LIST:
         return [[number + 1, pointer] for number, pointer in enumerate(client.pointers)]
+    if message.name in RUNS and field.name in ("function", "arguments"):
+        function, arguments = RUNS[message.name]
+        return NUMBER_OF[function] if field.name == "function" else arguments(client)
     if field.kind is Kind.INT:
         return client.host if field.name == "hostOffset" else INTEGERS.get(field.name, 0)
     if field.kind is Kind.REAL:
@@ -262,7 +281,7 @@ def _refusal(message: Message, field: Field) -> int:
     """The code that CUDA, or cuBLAS, gives for an object that does not exist."""
     if message.name.startswith("cudnn"):
         return DNN_EXECUTION_FAILED if field.kind is Kind.PTR else DNN_NOT_INITIALIZED
-    if message.name in CALLS:
+    if message.name in CALLS or message.name in RUNS:
         return NOT_INITIALIZED  # in each library's own words
     if message.name.startswith(("cublas", "blas_", "lt_")):
         return EXECUTION_FAILED if field.kind in (Kind.PTR, Kind.RESULT) else NOT_INITIALIZED
@@ -405,10 +424,9 @@ def test_labels_of_another_client_cannot_be_read(clients: tuple[Client, Client])
 
 def test_handles_of_libraries_are_a_clients_own(clients: tuple[Client, Client]) -> None:
     owner, intruder = clients
-    for client, batch in (owner, 3), (intruder, 4):
+    for client in (owner, intruder):
         _sound(client.ring, "cufft_call", "cufftCreate", 0, [0x77])
-        plan = [0x77, 1, struct.pack("<q", 8), b"", 1, 8, 4, b"", 1, 8, 4, batch, 4]
-        _sound(client.ring, "cufft_call", "cufftXtMakePlanMany", 0, plan)
+        _sound(client.ring, "cufft_call", "cufftXtMakePlanMany", 0, [0x77, *FFT])
     _sound(owner.ring, "cufft_call", "cufftCreate", 0, [0x88])
     for number in (0x88, 0x99):
         assert intruder.ring.call("cufft_call", "cufftDestroy", 0, [number])[0] == NOT_INITIALIZED
@@ -416,7 +434,7 @@ def test_handles_of_libraries_are_a_clients_own(clients: tuple[Client, Client]) 
     for place in range(2):
         run = [0x77, owner.pointers[0], owner.pointers[1], -1]
         run[1 + place] = intruder.pointers[0]
-        status = owner.ring.call("cufft_call", "cufftXtExec", 0, run)[0]
+        status = owner.ring.call("cufft_run", NUMBER_OF["cufftXtExec"], 0, 0, run)[0]
         assert status == FFT_EXECUTION_FAILED
     _expect_undisturbed(owner)
     for number in (0x77, 0x88):
