@@ -5,6 +5,7 @@
 
 #include "capture.h"
 #include "cudnn.h"
+#include "descriptions.h"
 #include "tables.h"
 
 namespace mnemosyne {
@@ -36,6 +37,11 @@ int alignment_class(const void* p) {
 }
 
 uint64_t number_of(void* handle) { return reinterpret_cast<uint64_t>(handle); }
+
+// A descriptor may be one that the program has ended.
+uint64_t number_of(const HandleState* state, void* handle) {
+  return state && state->number ? state->number : number_of(handle);
+}
 
 // The three names of the session's own stream are one number on the wire.
 uint64_t number_of_stream(cudaStream_t s) { return is_own_stream(s) ? 0 : number_of(s); }
@@ -148,9 +154,10 @@ void Frame::library_stream(Handles* table, void* handle) {
 
 void Frame::work_area() { pointer(owner_ ? owner_->work_area : nullptr); }
 
-void Frame::object(Handles* table, void* handle) {
+void Frame::object(Handles* table, void* handle, bool describes) {
   HandleState* state = table->find(handle);
-  packer_.unsigned_integer(number_of(handle));
+  if (state && !describes) send_description(state, handle);
+  packer_.unsigned_integer(number_of(state, handle));
   if (!state) return refuse(kInvalidResourceHandle);
   mix(state->content);
   if (!object_) object_ = state;
@@ -214,9 +221,18 @@ void Frame::create(Handles* table, void** handle, unsigned flags, int priority) 
 }
 
 void Frame::destroy(Handles* table, void* handle) {
-  packer_.unsigned_integer(number_of(handle));
+  packer_.unsigned_integer(number_of(table->find(handle), handle));
   settled_ = table == &events() && table->park(handle);
   if (!settled_ && !table->remove(handle)) refuse(kInvalidResourceHandle);
+}
+
+int Frame::describe() {
+  HandleState* described = created_in_ ? created_in_->find(created_) : object_;
+  bool at_server = refused_ || described->number;
+  int code = at_server ? post() : kSuccess;
+  if (!at_server) described->unsent.emplace_back(packer_.data(), packer_.size());
+  if (!code) keep_content();
+  return code;
 }
 
 int Frame::code_of(int cuda_error) const {

@@ -46,9 +46,10 @@ class Frame {
   void function(const char* name);   // of a library
   // The stream of its handle, if it has one. Scalars that follow are as the handle says.
   void library_stream(Handles* table, void* handle);
-  void work_area();                           // that handle's
-  void object(Handles* table, void* handle);  // a handle or descriptor among the arguments
-  void scalar(const void* p, size_t size);    // as the pointer mode of the handle says
+  void work_area();  // that handle's
+  // A handle or descriptor among the arguments; `describes`: the call only sets it.
+  void object(Handles* table, void* handle, bool describes = false);
+  void scalar(const void* p, size_t size);  // as the pointer mode of the handle says
   // Where a scalar goes to, and one that is changed in place: as the pointer mode says. What comes
   // back to host memory is there when once() returns, with success.
   void result(void* p, size_t size);
@@ -69,6 +70,8 @@ class Frame {
   // After success: the frame has changed the object that it made, or named first.
   void keep_content();
   void destroy(Handles* table, void* handle);
+  // Keeps the frame, which makes or sets an object, until that is used; see descriptions.h.
+  int describe();
   // A check at the call failed: the frame is not sent and `code` is the call's result.
   void refuse(int code) { refused_ = refused_ ? refused_ : code; }
 

@@ -21,6 +21,8 @@ void HandleState::clear() {
   pointer_mode = 0;
   work_area = nullptr;
   content = 0;
+  number = 0;
+  unsent.clear();
 }
 
 bool HandleState::is_blank() const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -48,6 +49,9 @@ struct HandleState {
   void* work_area = nullptr;  // cuFFT plans only
   // Other libraries' handles and descriptors: hash of the calls that made them what they are.
   uint64_t content = 0;
+  // At the server; 0: not there yet. Of handles and descriptors of other libraries alone.
+  uint64_t number = 0;
+  std::vector<std::string> unsent;  // see descriptions.h
 
   // As if just made.
   void clear();

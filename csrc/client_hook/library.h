@@ -6,6 +6,7 @@
 #pragma once
 
 #include "../common/blas_types.h"
+#include "descriptions.h"
 #include "frame.h"
 
 namespace mnemosyne {
@@ -42,6 +43,10 @@ struct Object {
 };
 template <typename H>
 struct ObjectOrNull {
+  H handle;
+};
+template <typename H>
+struct Described {  // by this call
   H handle;
 };
 template <typename H>
@@ -105,6 +110,10 @@ template <typename H>
 void put(Frame* f, ObjectOrNull<H> a) {
   if (!a.handle) return f->unsigned_integer(0);
   put(f, Object<H>{a.handle});
+}
+template <typename H>
+void put(Frame* f, Described<H> a) {
+  f->object(table_of(a.handle), pointer_of(a.handle), true);
 }
 template <typename H>
 void put(Frame* f, New<H> a) {
@@ -181,6 +190,20 @@ int post(const Function& function, H handle, const Arguments&... arguments) {
   int code = frame.post();
   if (!code && function.makes) frame.keep_content();
   return code;
+}
+
+// Makes or sets what is only settings, or ends it; see descriptions.h.
+template <typename... Arguments>
+int describe(const Function& function, void*, const Arguments&... arguments) {
+  Frame frame(function.carrier, field_count(function), function.codes);
+  fill(&frame, function, nullptr, nullptr, arguments...);
+  return frame.describe();
+}
+inline int retire(const Function& function, void*, Gone<void*> gone) {
+  HandleState* state = library_objects().find(gone.handle);
+  if (!state || !retire(state)) return post(function, static_cast<void*>(nullptr), gone);
+  library_objects().remove(gone.handle);
+  return 0;
 }
 
 template <typename H, typename... Arguments>

@@ -125,15 +125,15 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnCreate(void** h) {
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCreateGesvdjInfo(void** gesvdj) {
-  return mnemosyne::post(Function{Number::cusolver_call, Codes::kSolver, "cusolverDnCreateGesvdjInfo", true}, static_cast<void*>(nullptr), New<void*>{gesvdj});
+  return mnemosyne::describe(Function{Number::cusolver_call, Codes::kSolver, "cusolverDnCreateGesvdjInfo", true}, static_cast<void*>(nullptr), New<void*>{gesvdj});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCreateParams(void** params) {
-  return mnemosyne::post(Function{Number::cusolver_call, Codes::kSolver, "cusolverDnCreateParams", true}, static_cast<void*>(nullptr), New<void*>{params});
+  return mnemosyne::describe(Function{Number::cusolver_call, Codes::kSolver, "cusolverDnCreateParams", true}, static_cast<void*>(nullptr), New<void*>{params});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCreateSyevjInfo(void** syevj) {
-  return mnemosyne::post(Function{Number::cusolver_call, Codes::kSolver, "cusolverDnCreateSyevjInfo", true}, static_cast<void*>(nullptr), New<void*>{syevj});
+  return mnemosyne::describe(Function{Number::cusolver_call, Codes::kSolver, "cusolverDnCreateSyevjInfo", true}, static_cast<void*>(nullptr), New<void*>{syevj});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCsytrf(void* h, int uplo, int n, void* A, int lda, void* ipiv, void* work, int lwork, void* info) {
@@ -165,15 +165,15 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnDestroy(void* h) {
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDestroyGesvdjInfo(void* gesvdj) {
-  return mnemosyne::post(Function{Number::cusolver_call, Codes::kSolver, "cusolverDnDestroyGesvdjInfo"}, static_cast<void*>(nullptr), Gone<void*>{gesvdj});
+  return mnemosyne::retire(Function{Number::cusolver_call, Codes::kSolver, "cusolverDnDestroyGesvdjInfo"}, static_cast<void*>(nullptr), Gone<void*>{gesvdj});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDestroyParams(void* params) {
-  return mnemosyne::post(Function{Number::cusolver_call, Codes::kSolver, "cusolverDnDestroyParams"}, static_cast<void*>(nullptr), Gone<void*>{params});
+  return mnemosyne::retire(Function{Number::cusolver_call, Codes::kSolver, "cusolverDnDestroyParams"}, static_cast<void*>(nullptr), Gone<void*>{params});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDestroySyevjInfo(void* syevj) {
-  return mnemosyne::post(Function{Number::cusolver_call, Codes::kSolver, "cusolverDnDestroySyevjInfo"}, static_cast<void*>(nullptr), Gone<void*>{syevj});
+  return mnemosyne::retire(Function{Number::cusolver_call, Codes::kSolver, "cusolverDnDestroySyevjInfo"}, static_cast<void*>(nullptr), Gone<void*>{syevj});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDgeqrf(void* h, int m, int n, void* A, int lda, void* tau, void* work, int lwork, void* info) {
@@ -433,15 +433,15 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnXgeqrf_bufferSize(void* h, void* params
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXgesvdjSetMaxSweeps(void* gesvdj, int max_sweeps) {
-  return mnemosyne::post(Function{Number::cusolver_call, Codes::kSolver, "cusolverDnXgesvdjSetMaxSweeps"}, static_cast<void*>(nullptr), Object<void*>{gesvdj}, max_sweeps);
+  return mnemosyne::describe(Function{Number::cusolver_call, Codes::kSolver, "cusolverDnXgesvdjSetMaxSweeps"}, static_cast<void*>(nullptr), Described<void*>{gesvdj}, max_sweeps);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXgesvdjSetSortEig(void* gesvdj, int sort_svd) {
-  return mnemosyne::post(Function{Number::cusolver_call, Codes::kSolver, "cusolverDnXgesvdjSetSortEig"}, static_cast<void*>(nullptr), Object<void*>{gesvdj}, sort_svd);
+  return mnemosyne::describe(Function{Number::cusolver_call, Codes::kSolver, "cusolverDnXgesvdjSetSortEig"}, static_cast<void*>(nullptr), Described<void*>{gesvdj}, sort_svd);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXgesvdjSetTolerance(void* gesvdj, double tolerance) {
-  return mnemosyne::post(Function{Number::cusolver_call, Codes::kSolver, "cusolverDnXgesvdjSetTolerance"}, static_cast<void*>(nullptr), Object<void*>{gesvdj}, tolerance);
+  return mnemosyne::describe(Function{Number::cusolver_call, Codes::kSolver, "cusolverDnXgesvdjSetTolerance"}, static_cast<void*>(nullptr), Described<void*>{gesvdj}, tolerance);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXpotrf(void* h, void* params, int uplo, long long n, int typeA, void* A, long long lda, int computeType, void* work, size_t workBytes, void* hostWork, size_t hostWorkBytes, void* info) {
@@ -473,15 +473,15 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnXsyevd_bufferSize(void* h, void* params
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXsyevjSetMaxSweeps(void* syevj, int max_sweeps) {
-  return mnemosyne::post(Function{Number::cusolver_call, Codes::kSolver, "cusolverDnXsyevjSetMaxSweeps"}, static_cast<void*>(nullptr), Object<void*>{syevj}, max_sweeps);
+  return mnemosyne::describe(Function{Number::cusolver_call, Codes::kSolver, "cusolverDnXsyevjSetMaxSweeps"}, static_cast<void*>(nullptr), Described<void*>{syevj}, max_sweeps);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXsyevjSetSortEig(void* syevj, int sort_eig) {
-  return mnemosyne::post(Function{Number::cusolver_call, Codes::kSolver, "cusolverDnXsyevjSetSortEig"}, static_cast<void*>(nullptr), Object<void*>{syevj}, sort_eig);
+  return mnemosyne::describe(Function{Number::cusolver_call, Codes::kSolver, "cusolverDnXsyevjSetSortEig"}, static_cast<void*>(nullptr), Described<void*>{syevj}, sort_eig);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXsyevjSetTolerance(void* syevj, double tolerance) {
-  return mnemosyne::post(Function{Number::cusolver_call, Codes::kSolver, "cusolverDnXsyevjSetTolerance"}, static_cast<void*>(nullptr), Object<void*>{syevj}, tolerance);
+  return mnemosyne::describe(Function{Number::cusolver_call, Codes::kSolver, "cusolverDnXsyevjSetTolerance"}, static_cast<void*>(nullptr), Described<void*>{syevj}, tolerance);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXsytrs(void* h, int uplo, long long n, long long nrhs, int typeA, void* A, long long lda, void* ipiv, int typeB, void* B, long long ldb, void* work, size_t workBytes, void* hostWork, size_t hostWorkBytes, void* info) {

@@ -5,7 +5,7 @@
 namespace mnemosyne {
 
 constexpr int kProtocolVersion = 5;
-constexpr const char* kSpecDigest = "066e9224850cee26";
+constexpr const char* kSpecDigest = "eaf4ec525707c9fe";
 
 enum class Number {
   malloc = 1,

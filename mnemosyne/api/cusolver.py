@@ -11,6 +11,7 @@ _LIBRARY = Library(
     "cusolver", "cusolverStatus_t",
     {"h": "cusolverDnHandle_t", "params": "cusolverDnParams_t", "gesvdj": "gesvdjInfo_t",
      "syevj": "syevjInfo_t"},
+    described=("params", "gesvdj", "syevj"),
 )  # fmt: skip
 
 _ALL, _REAL, _COMPLEX = "S D C Z", "S D", "C Z"

@@ -33,12 +33,16 @@ Row = tuple[str, ...]  # name with {} for a type, types, parameters, KEEPS or LO
 
 @dataclass(frozen=True)
 class Library:
-    """``handles``: kinds as the words spell them, and the library's names of their types."""
+    """``handles``: kinds as the words spell them, and the library's names of their types.
+
+    ``described``: those that are only settings.
+    """
 
     name: str
     result: str
     handles: Mapping[str, str]
     handle_ctype: str = "void*"
+    described: tuple[str, ...] = ()
 
     def calls(self, *rows: Row) -> list[Call]:
         return [call for row in rows for call in self._calls(*row)]
@@ -53,9 +57,11 @@ class Library:
         params = tuple(self._field(word, letter) for word in words)
         sets = left == KEEPS or any(p.way in (Way.NEW, Way.GONE) for p in params)
         runs = not sets and left != LOSES
+        described = sets and params[0].of in [self.handles[kind] for kind in self.described]
         return Call(
             name, self.name, _mode(params, sets), params, self.result, journal=sets,
             via=f"{self.name}_{'run' if runs else 'call'}", lossy=left == LOSES,
+            described=described,
         )  # fmt: skip
 
     def _field(self, word: str, letter: str) -> Field:

@@ -45,6 +45,7 @@ _KIND = {
 }
 _NUMBER = {"signed char": "kChar", "int": "kInt", "long long": "kLong", "size_t": "kSize"}
 _MOST_WORDS = 24  # csrc/lane/cuda/carried.h has the same
+_DESCRIBED = "Described<{2}>{{{0}}}"
 _OR_NULL = "ObjectOrNull<{2}>{{{0}}}"
 
 
@@ -65,8 +66,10 @@ def _stub(number: int, call: Call) -> str:
     makes = ", true" if made else ""
     named = f'"{call.name}"{makes}' if call.via.endswith("_call") else f"{number}u"
     function = f"Function{{Number::{call.via}, Codes::{CODES[call.result]}, {named}}}"
-    arguments = ", ".join([function, _owner(call), *map(_argument, call.params)])
+    arguments = ", ".join([function, _owner(call), *(_argument(call, p) for p in call.params)])
     send = _SEND[call.mode]
+    if call.described:
+        send = "retire" if call.params[0].way is Way.GONE else "describe"
     return f"MNEMOSYNE_API {prototype(call)} {{\n  return mnemosyne::{send}({arguments});\n}}"
 
 
@@ -77,8 +80,10 @@ def _owner(call: Call) -> str:
     return first.name if runs else "static_cast<void*>(nullptr)"
 
 
-def _argument(p: Field) -> str:
+def _argument(call: Call, p: Field) -> str:
     wrapped = _WRAPPED.get((p.kind, p.way), "{0}") if not p.may_be_null else _OR_NULL
+    if call.described and (p.kind, p.way) == (Kind.HANDLE, Way.IN):
+        wrapped = _DESCRIBED
     ctype = p.ctype.removesuffix("*") if p.kind in (Kind.HANDLE, Kind.INT) and _is_place(p) else ""
     return wrapped.format(p.name, p.size, ctype or p.ctype)
 

@@ -84,11 +84,7 @@ def test_arguments_arrive_as_the_program_gave_them(libraries: Libraries) -> None
         "create 1",
         "plan 1 rank 2 n 6 8 in 7 step 1 63 type 4 out none step 3 4 type 4 batch 2 as 4",
     ]
-    client.do(
-        "h, params, info = map(handle, "
-        "('cusolverDnCreate', 'cusolverDnCreateParams', 'cusolverDnCreateGesvdjInfo'))"
-    )
-    client.do("ok(cuda.cusolverDnXgesvdjSetTolerance(info, c_double(1e-3)))")
+    client.do("h, params = handle('cusolverDnCreate'), handle('cusolverDnCreateParams')")
     client.do("device, host = size_t(), size_t()")
     client.do(
         "ok(cuda.cusolverDnXpotrf_bufferSize(h, params, 0, ll(7), 1, None, ll(7), 1, "
@@ -105,7 +101,7 @@ def test_arguments_arrive_as_the_program_gave_them(libraries: Libraries) -> None
         "1, N, 1, N, 1, N, N)); synchronize()"
     )
     assert [line for line in libraries.calls() if "->" not in line] == [
-        "tolerance 0.001", "stream 0x1010",
+        "stream 0x1010",
         "potrf as set uplo 1 n 7 A 0x30 room 70 140 info 0x40",
         "potrf by default uplo 1 n 7 A 0x30 room 70 140 info 0x40", "gesvd A N",
     ]  # fmt: skip
@@ -121,7 +117,8 @@ def test_a_library_works_in_the_stream_of_the_clients_handle(libraries: Librarie
     client = libraries.start(
         "p, a, b, s, gate = plan(), malloc(16), malloc(16), stream(1), Gate()\n"
     )
-    client.do("make(p); put(a, bytes(16)); put(b, bytes(16)); ok(cuda.cufftSetStream(p, s))")
+    client.do("make(p); put(a, bytes(16)); put(b, bytes(16)); synchronize()")
+    client.do("ok(cuda.cufftSetStream(p, s))")
     client.do("gate.close(s); fill(a, 0x03020100, 4, s)")
     run = "ok(cuda.cufftXtExec(p, c_void_p(a), c_void_p(b), -1))"
     client.do(run)
@@ -157,6 +154,28 @@ def test_calls_run_between_the_launches_around_them(libraries: Libraries) -> Non
     if i % 100 == 0: assert words(a, 8) == [0] * 4 + [i] * 4""")
     assert client.get("words(a, 8)") == [0] * 4 + [999] * 4
     assert [line.split()[0] for line in libraries.calls()].count("exec") == 1000
+
+
+def test_what_is_only_settings_is_sent_when_it_is_used_and_used_again(libraries: Libraries) -> None:
+    client = libraries.start("h, N = handle('cusolverDnCreate'), None\n")
+    client.do("""def svd(*tolerances):
+    info = handle('cusolverDnCreateGesvdjInfo')
+    for one in tolerances: ok(cuda.cusolverDnXgesvdjSetTolerance(info, c_double(one)))
+    ok(cuda.cusolverDnSgesvdjBatched(h, 1, 1, 1, N, 1, N, N, 1, N, 1, N, 1, N, info, 1))
+    return info
+def end(info): ok(cuda.cusolverDnDestroyGesvdjInfo(info))
+end(svd(0.5)); end(svd(0.5)); end(svd(0.25)); end(svd()); end(svd(0.5))
+both = svd(0.5), svd(0.5)
+ok(cuda.cusolverDnXgesvdjSetTolerance(both[0], c_double(0.125)))
+end(both[0]); end(both[1]); end(svd(0.5, 0.125)); end(handle('cusolverDnCreateGesvdjInfo'))
+synchronize()""")
+    assert [line.split(" ->")[0] for line in libraries.calls()[1:]] == [
+        "gesvdj", "tolerance 0.5", "stream 0x1010", "svd to 0.5", "svd to 0.5",
+        "gesvdj", "tolerance 0.25", "svd to 0.25", "gesvdj", "svd to 0", "svd to 0.5",
+        "svd to 0.5", "gesvdj", "tolerance 0.5", "svd to 0.5", "tolerance 0.125", "svd to 0.125",
+    ]  # fmt: skip
+    assert client.get("cuda.cusolverDnDestroyGesvdjInfo(both[0])") == 1  # NOT_INITIALIZED
+    assert client.get("cuda.cusolverDnXgesvdjSetTolerance(both[0], c_double(1))") == 1
 
 
 def test_scalars_are_where_the_pointer_mode_says(libraries: Libraries) -> None:
