@@ -5,7 +5,7 @@
 namespace mnemosyne {
 
 constexpr int kProtocolVersion = 5;
-constexpr const char* kSpecDigest = "eaf4ec525707c9fe";
+constexpr const char* kSpecDigest = "d69413d8acaabdb8";
 
 enum class Number {
   malloc = 1,

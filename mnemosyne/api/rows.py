@@ -61,7 +61,7 @@ class Library:
         return Call(
             name, self.name, _mode(params, sets), params, self.result, journal=sets,
             via=f"{self.name}_{'run' if runs else 'call'}", lossy=left == LOSES,
-            described=described,
+            described=described, reason="sent once a routine uses it" if described else "",
         )  # fmt: skip
 
     def _field(self, word: str, letter: str) -> Field:

@@ -13,6 +13,7 @@ from fakecuda.build import build_driver, compile_cpp, cuda_headers
 
 _COMMON = """
 #include <cuda.h>
+#include <atomic>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -32,16 +33,20 @@ static void note(const char* format, ...) {
   fclose(f);
 }
 static P make(const char* name) {
-  static long made = 0;
+  static std::atomic<long> made;
   P handle = reinterpret_cast<P>(0x1000 + 16 * ++made);
   note("%s -> %p", name, handle);
   return handle;
 }
 """
 _FFT = """
-static P streams[100];
+static P streams[1 << 18];
 extern "C" {
-int cufftCreate(int* plan) { static int made; *plan = ++made; note("create %d", *plan); return 0; }
+int cufftCreate(int* plan) {
+  static std::atomic<int> made;
+  note("create %d", *plan = ++made);
+  return 0;
+}
 int cufftDestroy(int plan) { note("destroy %d", plan); return 0; }
 int cufftSetAutoAllocation(int plan, int value) { note("allocate %d %d", plan, value); return 0; }
 int cufftSetStream(int plan, P s) { streams[plan] = s; note("stream %d", plan); return 0; }
@@ -133,10 +138,13 @@ _LIBRARIES = {
 
 def build_driver_with_libraries(folder: Path) -> Path:
     """Build the fake driver and the libraries in `folder`, for LD_LIBRARY_PATH."""
-    for soname, code in _LIBRARIES.items():
-        source = folder / f"{soname}.cpp"
-        source.write_text(_COMMON + code)
-        flags = ["-std=c++17", "-shared", "-fPIC", f"-I{cuda_headers()}"]
-        compile_cpp(*flags, f"-Wl,-soname,{soname}", source, "-o", folder / soname)
-    paths = [str(folder / soname) for soname in _LIBRARIES]
+    paths = [str(build_library(folder, soname)) for soname in _LIBRARIES]
     return build_driver(folder, "-Wl,--no-as-needed", *paths, "-Wl,--as-needed")
+
+
+def build_library(folder: Path, soname: str, *options: str | Path) -> Path:
+    source = folder / f"{soname}.cpp"
+    source.write_text(_COMMON + _LIBRARIES[soname])
+    flags = ["-std=c++17", "-shared", "-fPIC", f"-I{cuda_headers()}", f"-Wl,-soname,{soname}"]
+    compile_cpp(*flags, source, *options, "-o", folder / soname)
+    return folder / soname

@@ -29,6 +29,7 @@
 
 #include "../../csrc/client_hook/session.h"
 #include "../../csrc/common/msgpack.h"
+#include "../../csrc/generated/library_functions.h"
 #include "../../csrc/lane/lane.h"
 
 using namespace mnemosyne;
@@ -56,6 +57,12 @@ void* library() {
 #define CUDA(name) (reinterpret_cast<decltype(&name)>(dlsym(library(), NAME_OF(name))))
 #define NAME_OF(name) NAME_OF_EXPANDED(name)
 #define NAME_OF_EXPANDED(name) #name
+
+uint32_t library_function(const std::string& name) {
+  uint32_t number = 0;
+  while (cuda::kLibraryFunctions[number].name != name) ++number;
+  return number;
+}
 
 void ok(CUresult code) { expect(code == CUDA_SUCCESS, cuda::error_name(code)); }
 
@@ -93,6 +100,7 @@ struct Gpu {
     ok(CUDA(cuCtxSetCurrent)(context));
     ok(CUDA(cuModuleLoadData)(&module, "\177ELF"));
     watch = std::make_unique<cuda::Watch>(context, fault);
+    cuda::load_library("cufft", "libcufft.so.12");
   }
   uint64_t function(const char* name) {
     CUfunction found;
@@ -194,6 +202,7 @@ struct Served {
     Unpacker u(frame.bytes.data(), frame.bytes.size());
     u.array();
     auto message = static_cast<Number>(u.integer());
+    if (message == Number::cufft_call) return call_library(&u, frame.reply);
     auto number = static_cast<uint64_t>(u.integer());
     if (message == Number::cudaStreamCreateWithPriority) {
       expect(executor->add_stream(number, gpu->stream(), !u.integer()), "a stream more");
@@ -206,16 +215,34 @@ struct Served {
       ok(CUDA(cuEventDestroy)(gone));
     } else {
       expect(message == Number::free, "a message that the loop knows");
-      if (!executor->idle()) return defer(frame.reply);
+      if (!executor->idle()) return defer(frame.reply, [this] { executor->synchronize(); });
     }
     finish(frame.reply);
   }
 
+  // [name, stream, arguments]
+  void call_library(Unpacker* u, int slot) {
+    size_t size;
+    const char* name = u->bytes(&size);
+    uint32_t function = library_function({name, size});
+    u->integer();
+    const char* arguments = u->position();
+    u->skip();
+    std::string list(arguments, u->position());
+    defer(slot, [this, function, list] {
+      ok(CUDA(cuCtxSetCurrent)(gpu->context));
+      auto [code, status, results] =
+          executor->call_library(function, 0, {list.data(), list.size()});
+      expect(code == 0 && status == 0, "the library's call");
+    });
+  }
+
   // What waits for the GPU is done in a thread of its own.
-  void defer(int slot) {
+  template <typename Work>
+  void defer(int slot, Work work) {
     deferred_slot = slot;
-    deferred = std::thread([this] {
-      executor->synchronize();
+    deferred = std::thread([this, work] {
+      work();
       deferred_done = true;
       eventfd_write(event, 1);
     });
@@ -272,7 +299,7 @@ class Client {
  private:
   void step(int i) {
     uint32_t value = static_cast<uint32_t>(i);
-    switch (random_() % 12) {
+    switch (random_() % 13) {
       case 0:
         return check();
       case 1:
@@ -297,9 +324,45 @@ class Client {
       case 8:
         expected_ = 0x01010101u * (value & 255);
         return post(Number::cudaMemsetAsync, {memory_, value & 255, 16, stream_});
+      case 9:
+        return copy_by_library();
       default:
         return set(value);
     }
+  }
+
+  // There and back, with a plan of its own.
+  void copy_by_library() {
+    static std::atomic<uint64_t> last{0};
+    uint64_t plan = ++last;
+    change_plan("cufftCreate", plan);
+    run_plan(plan, memory_, memory_ + 16);
+    post(Number::cudaMemsetAsync, {memory_, 0, 16, stream_});
+    run_plan(plan, memory_ + 16, memory_);
+    change_plan("cufftDestroy", plan);
+  }
+
+  void change_plan(const char* function, uint64_t plan) {
+    Packer p;
+    p.array(4);
+    p.integer(static_cast<int>(Number::cufft_call));
+    p.text(function);
+    p.unsigned_integer(0);
+    p.array(1);
+    p.unsigned_integer(plan);
+    send(p, kNoReply);
+  }
+
+  void run_plan(uint64_t plan, uint64_t from, uint64_t to) {
+    Packer p;
+    p.array(5);
+    p.integer(static_cast<int>(Number::cufft_run));
+    for (uint64_t v : {uint64_t{library_function("cufftXtExec")}, stream_, uint64_t{0}}) {
+      p.unsigned_integer(v);
+    }
+    p.array(4);
+    for (uint64_t v : {plan, from, to, uint64_t{1}}) p.unsigned_integer(v);
+    send(p, kNoReply);
   }
 
   void set(uint32_t value) {

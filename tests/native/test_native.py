@@ -19,6 +19,7 @@ import pytest
 from agreement import expect_same_of_cpp
 from cubin_images import FakeCubin, FakeKernel, cubin, entry, fatbin
 from fakecuda.build import build_driver, cuda_headers
+from fakecuda.libraries import build_library
 from fuzzing import TARGETS, Fuzzer
 from golden import FOLDER as GOLDEN
 from lone_server import LoneServer
@@ -107,10 +108,14 @@ def cuda_lanes(native: Native) -> dict[str, str]:
     # not connect with the one they were of.
     flags = [f"-fsanitize={FLAGS[native.sanitizer]}", "-g1", "-ftls-model=initial-exec"]
     build_driver(driver, *flags)
+    build_library(driver, "libcufft.so.12", *flags, driver / "libcuda.so.1")
     known = driver / "leaks"  # the fake driver keeps all objects, so that no handle comes twice
     known.write_text("leak:fakecuda\n")
     suppressions = f"suppressions={known}:print_suppressions=0"
-    return {"LD_LIBRARY_PATH": str(driver), "LSAN_OPTIONS": suppressions}
+    return {
+        "LD_LIBRARY_PATH": str(driver), "LSAN_OPTIONS": suppressions,
+        "FAKE_LIBRARY_LOG": "/dev/null",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("test", ["traffic", "close", "fault"])
