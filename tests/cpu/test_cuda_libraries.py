@@ -199,6 +199,31 @@ ok(sum(byref(c_float(3)), byref(c_float(4)))); synchronize()""")
     ]  # fmt: skip
 
 
+def test_what_a_handle_finds_out_is_called_as_what_only_runs(libraries: Libraries) -> None:
+    client = libraries.start("""N, s, size = None, stream(1), size_t(100)
+h, d, product = map(handle, ('cusparseCreate', 'cusparseCreateMatDescr',
+                             'cusparseSpGEMM_createDescr'))
+m = c_void_p()
+ok(cuda.cusparseCreateCsr(byref(m), ll(4), ll(4), ll(2), N, N, N, 2, 2, 0, 0))
+ok(cuda.cusparseSetStream(h, s))
+def estimate(alpha, beta, buffer):
+    return cuda.cusparseSpGEMM_workEstimation(h, 0, 0, alpha, m, m, beta, m, 0, 0, product,
+                                              byref(size), buffer)
+def count():
+    at = c_void_p(80) if cuda.mode else byref(c_int())
+    ok(cuda.cusparseXcsrgeam2Nnz(h, 4, 5, d, 0, N, N, d, 0, N, N, d, N, at, N))
+""")
+    client.do("cuda.mode = 0; ok(estimate(byref(c_float(1.5)), byref(c_float(-2)), N)); count()")
+    assert client.get("size.value") == 101
+    client.do("cuda.mode = 1; ok(cuda.cusparseSetPointerMode(h, 1)); count()")
+    assert client.get("estimate(c_void_p(48), c_void_p(64), c_void_p(32))") == 7
+    assert client.get("size.value") == 101
+    assert [line for line in libraries.calls() if "->" not in line] == [
+        "stream 0x1010", "estimate by 1.5 -2 of 100", "mode 1",
+        "count into device memory 0x50", "estimate in device memory into 0x20",
+    ]  # fmt: skip
+
+
 def test_the_program_gets_the_status_of_the_library(libraries: Libraries) -> None:
     client = libraries.start("p = plan()\nmake(p)\n")
     assert client.get("[cuda.cufftXtExec(p, None, None, code) for code in (8, 13)]") == [8, 13]

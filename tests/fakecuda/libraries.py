@@ -128,6 +128,17 @@ int cusparseXcsrgeam2Nnz(P, int, int, P, int, P, P, P, int, P, P, P, P, int* nnz
   else *nnz = 77;
   return 0;
 }
+int cusparseCreateCsr(P* h, ll, ll, ll, P, P, P, int, int, int, int) { *h = make("csr"); return 0; }
+int cusparseDestroySpMat(P) { return 0; }
+int cusparseSpGEMM_createDescr(P* h) { *h = make("product"); return 0; }
+int cusparseSpGEMM_destroyDescr(P) { return 0; }
+int cusparseSpGEMM_workEstimation(P, int, int, float* alpha, P, P, float* beta, P, int, int, P,
+                                  size_t* size, P buffer) {
+  if (mode) note("estimate in device memory into %p", buffer);
+  else note("estimate by %g %g of %zu", *alpha, *beta, *size);
+  ++*size;
+  return buffer ? 7 : 0;
+}
 int cusparseXbsrsv2_zeroPivot(P, P, int*) { return 9; }
 }
 """

@@ -9,6 +9,9 @@ import pytest
 from carried_calls import carried
 from test_session_walk import PLACE, Chunks
 
+from mnemosyne.api.rows import Library
+from mnemosyne.api.spec import Spec
+from mnemosyne.codegen.libraries import render_functions
 from mnemosyne.protocol import ProtocolError
 from mnemosyne.protocol.carried import NUMBER_OF
 from mnemosyne.server import libraries
@@ -199,3 +202,10 @@ def test_what_a_handle_has_found_out_is_not_restored(device: Device) -> None:
     device.call("cusparseSbsrsv2_analysis", *analysis)
     with pytest.raises(ValueError, match="a bsrsv2Info_t has found out cannot be restored"):
         device.restored()
+
+
+@pytest.mark.parametrize("words", ["@h x.d n", "@h x.d y.d", "@h " + "n " * 24])
+def test_a_routine_that_a_lane_cannot_call_is_no_part_of_a_specification(words: str) -> None:
+    library = Library("cufft", "cufftResult", {"h": "cufftHandle"})
+    with pytest.raises(ValueError, match="cufftNew: the lane cannot pass its arguments"):
+        render_functions(Spec(tuple(library.calls(("cufftNew", "", words))), (), ()))

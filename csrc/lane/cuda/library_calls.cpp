@@ -186,9 +186,10 @@ void CudaExecutor::execute(const calls::cudnn_convolution_algorithms& c, Answer*
 }
 
 // cuFFT, cuSOLVER and cuSPARSE work in the stream of the handle. Where they set themselves up it is
-// in the legacy stream, for which no stream of ours waits: when a handle is made, planned or set
-// (see call_library), and perhaps when it is first used with a function, which may make a handle of
-// another library. Those calls are waited for; what they do later is in the handle's stream.
+// in the legacy stream, for which no stream of ours waits: when a handle is made, planned or set,
+// or a matrix analysed (see call_library), and perhaps when a handle is first used with a function,
+// which may make a handle of another library. What such a call leaves there is waited for; a later
+// one has nothing to set up.
 template <typename Call>
 void CudaExecutor::run_carried(const Call& c, Answer* a) {
   LibraryCall call(&library_handles_, c.function, c.arguments);
@@ -213,22 +214,19 @@ std::tuple<int, int, std::string> CudaExecutor::call_library(uint32_t function, 
   LibraryCall call(&library_handles_, function, arguments);
   const char* name = call.function().name;
   Answer a(channel_, kNoReply);
-  int status = call.refusal();
+  int status = call.refusal(), lost = kSuccess;
   auto run = [&](Stream s) { return status = call.run(s, 0); };
   try {
-    if (!status && call.function().works)
-      put_library(stream, name, &a, run);
-    else if (!status)
-      run(nullptr);
+    if (!status) call.function().works ? put_library(stream, name, &a, run) : void(run(nullptr));
     failed(driver().cuStreamSynchronize(kLegacyStream), name, &a);
   } catch (const ContextLost&) {
-    a.late_error = watch_->fault();
+    lost = watch_->fault();
   }
   Packer results;
   a.output_count = status ? 0 : call.results(&a.outputs);
   results.array(a.output_count);
   results.append(a.outputs.data(), a.outputs.size());
-  return {status ? kSuccess : a.late_error, status, {results.data(), results.size()}};
+  return {lost || status ? lost : a.late_error, status, {results.data(), results.size()}};
 }
 
 void CudaExecutor::run(Number number, Unpacker& fields, Answer* answer) {
