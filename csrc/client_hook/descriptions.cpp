@@ -1,6 +1,6 @@
 #include "descriptions.h"
 
-#include "session.h"
+#include "frame.h"
 #include "tables.h"
 
 namespace mnemosyne {
@@ -45,6 +45,15 @@ bool retire(HandleState* state) {
   if (spare().size() >= kMostSpare) return false;
   spare().emplace(state->content, state->number);
   return true;
+}
+
+int Frame::describe() {
+  HandleState* described = created_in_ ? created_in_->find(created_) : object_;
+  bool at_server = refused_ || described->number;
+  int code = at_server ? post() : kSuccess;
+  if (!at_server) described->unsent.emplace_back(packer_.data(), packer_.size());
+  if (!code) keep_content();
+  return code;
 }
 
 }  // namespace mnemosyne

@@ -1,6 +1,7 @@
 #include "frame.h"
 
 #include <cstring>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "capture.h"
@@ -226,15 +227,6 @@ void Frame::destroy(Handles* table, void* handle) {
   if (!settled_ && !table->remove(handle)) refuse(kInvalidResourceHandle);
 }
 
-int Frame::describe() {
-  HandleState* described = created_in_ ? created_in_->find(created_) : object_;
-  bool at_server = refused_ || described->number;
-  int code = at_server ? post() : kSuccess;
-  if (!at_server) described->unsent.emplace_back(packer_.data(), packer_.size());
-  if (!code) keep_content();
-  return code;
-}
-
 int Frame::code_of(int cuda_error) const {
   if (codes_ <= Codes::kDriver || cuda_error == kSuccess) return cuda_error;
   for (const Wording& wording : kWordings) {
@@ -301,6 +293,21 @@ int Frame::post() {
 int Frame::call(Reply* reply) {
   int code = begin();
   return code ? code : end(reply);
+}
+
+int Frame::ask(Reply* reply) {
+  constexpr size_t kMost = 1 << 16;
+  static auto* answers = new std::unordered_map<uint64_t, std::string>;  // by content
+  if (!refused_) {
+    std::lock_guard<std::mutex> lock(tables_mutex());
+    auto found = answers->find(content_);
+    if (found != answers->end()) return reply->read_outputs(found->second), kSuccess;
+  }
+  if (int code = call(reply)) return code;
+  std::lock_guard<std::mutex> lock(tables_mutex());
+  if (answers->size() >= kMost) answers->clear();
+  (*answers)[content_] = reply->raw();
+  return kSuccess;
 }
 
 int Frame::begin() {

@@ -17,6 +17,12 @@ class Reply {
     text_.assign(data, size);
     unpacker_ = Unpacker(text_.data(), text_.size());
   }
+  // One that was kept, of a call that succeeded.
+  void read_outputs(const std::string& raw) {
+    read(raw.data(), raw.size());
+    unpacker_.array();
+    unpacker_.integer();
+  }
   Unpacker& values() { return unpacker_; }
   const std::string& raw() const { return text_; }
 
@@ -79,6 +85,8 @@ class Frame {
   int post();
   // Sends and waits for the reply.
   int call(Reply* reply);
+  // The same for a question that the content decides: it is sent once.
+  int ask(Reply* reply);
   // The two halves of call(): end() may be called later, and once if begin() returned zero.
   int begin();
   int end(Reply* reply);

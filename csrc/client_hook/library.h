@@ -213,6 +213,17 @@ int once(const Function& function, H handle, const Arguments&... arguments) {
   return frame.once();
 }
 
+// A question that its arguments decide.
+template <typename H, typename... Arguments>
+int ask(const Function& function, H handle, const Arguments&... arguments) {
+  Frame frame(function.carrier, field_count(function), function.codes);
+  fill(&frame, function, table_of(handle), pointer_of(handle), arguments...);
+  Reply reply;
+  if (int code = frame.ask(&reply)) return code;
+  (take(&reply.values(), arguments), ...);
+  return 0;
+}
+
 template <typename H, typename... Arguments>
 int call(const Function& function, H handle, const Arguments&... arguments) {
   Frame frame(function.carrier, field_count(function), function.codes);

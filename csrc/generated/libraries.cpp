@@ -29,7 +29,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnCgeqrf(void* h, int m, int n, void* A, 
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCgeqrf_bufferSize(void* h, int m, int n, void* A, int lda, int* lwork) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 6u}, h, Object<void*>{h}, m, n, A, lda, Out<int>{lwork});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 6u}, h, Object<void*>{h}, m, n, A, lda, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCgesvd(void* h, signed char jobu, signed char jobvt, int m, int n, void* A, int lda, void* S, void* U, int ldu, void* VT, int ldvt, void* work, int lwork, void* rwork, void* info) {
@@ -37,7 +37,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnCgesvd(void* h, signed char jobu, signe
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCgesvd_bufferSize(void* h, int m, int n, int* lwork) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 8u}, h, Object<void*>{h}, m, n, Out<int>{lwork});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 8u}, h, Object<void*>{h}, m, n, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCgesvdaStridedBatched(void* h, int jobz, int rank, int m, int n, void* A, int lda, long long strideA, void* S, long long strideS, void* U, int ldu, long long strideU, void* V, int ldv, long long strideV, void* work, int lwork, void* info, void** residuals, int batchSize) {
@@ -45,7 +45,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnCgesvdaStridedBatched(void* h, int jobz
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCgesvdaStridedBatched_bufferSize(void* h, int jobz, int rank, int m, int n, void* A, int lda, long long strideA, void* S, long long strideS, void* U, int ldu, long long strideU, void* V, int ldv, long long strideV, int* lwork, int batchSize) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 10u}, h, Object<void*>{h}, jobz, rank, m, n, A, lda, strideA, S, strideS, U, ldu, strideU, V, ldv, strideV, Out<int>{lwork}, batchSize);
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 10u}, h, Object<void*>{h}, jobz, rank, m, n, A, lda, strideA, S, strideS, U, ldu, strideU, V, ldv, strideV, Out<int>{lwork}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCgesvdj(void* h, int jobz, int econ, int m, int n, void* A, int lda, void* S, void* U, int ldu, void* V, int ldv, void* work, int lwork, void* info, void* gesvdj) {
@@ -57,11 +57,11 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnCgesvdjBatched(void* h, int jobz, int m
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCgesvdjBatched_bufferSize(void* h, int jobz, int m, int n, void* A, int lda, void* S, void* U, int ldu, void* V, int ldv, int* lwork, void* gesvdj, int batchSize) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 13u}, h, Object<void*>{h}, jobz, m, n, A, lda, S, U, ldu, V, ldv, Out<int>{lwork}, Object<void*>{gesvdj}, batchSize);
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 13u}, h, Object<void*>{h}, jobz, m, n, A, lda, S, U, ldu, V, ldv, Out<int>{lwork}, Object<void*>{gesvdj}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCgesvdj_bufferSize(void* h, int jobz, int econ, int m, int n, void* A, int lda, void* S, void* U, int ldu, void* V, int ldv, int* lwork, void* gesvdj) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 14u}, h, Object<void*>{h}, jobz, econ, m, n, A, lda, S, U, ldu, V, ldv, Out<int>{lwork}, Object<void*>{gesvdj});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 14u}, h, Object<void*>{h}, jobz, econ, m, n, A, lda, S, U, ldu, V, ldv, Out<int>{lwork}, Object<void*>{gesvdj});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCgetrf(void* h, int m, int n, void* A, int lda, void* work, void* ipiv, void* info) {
@@ -69,7 +69,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnCgetrf(void* h, int m, int n, void* A, 
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCgetrf_bufferSize(void* h, int m, int n, void* A, int lda, int* lwork) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 16u}, h, Object<void*>{h}, m, n, A, lda, Out<int>{lwork});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 16u}, h, Object<void*>{h}, m, n, A, lda, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCgetrs(void* h, int trans, int n, int nrhs, void* A, int lda, void* ipiv, void* B, int ldb, void* info) {
@@ -81,7 +81,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnCheevd(void* h, int jobz, int uplo, int
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCheevd_bufferSize(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, int* lwork) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 19u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 19u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCheevj(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, void* work, int lwork, void* info, void* syevj) {
@@ -93,11 +93,11 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnCheevjBatched(void* h, int jobz, int up
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCheevjBatched_bufferSize(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, int* lwork, void* syevj, int batchSize) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 22u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork}, Object<void*>{syevj}, batchSize);
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 22u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork}, Object<void*>{syevj}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCheevj_bufferSize(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, int* lwork, void* syevj) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 23u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork}, Object<void*>{syevj});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 23u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork}, Object<void*>{syevj});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCpotrf(void* h, int uplo, int n, void* A, int lda, void* work, int lwork, void* info) {
@@ -109,7 +109,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnCpotrfBatched(void* h, int uplo, int n,
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCpotrf_bufferSize(void* h, int uplo, int n, void* A, int lda, int* lwork) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 26u}, h, Object<void*>{h}, uplo, n, A, lda, Out<int>{lwork});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 26u}, h, Object<void*>{h}, uplo, n, A, lda, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCpotrs(void* h, int uplo, int n, int nrhs, void* A, int lda, void* B, int ldb, void* info) {
@@ -141,7 +141,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnCsytrf(void* h, int uplo, int n, void* 
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCsytrf_bufferSize(void* h, int n, void* A, int lda, int* lwork) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 34u}, h, Object<void*>{h}, n, A, lda, Out<int>{lwork});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 34u}, h, Object<void*>{h}, n, A, lda, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCungqr(void* h, int m, int n, int k, void* A, int lda, void* tau, void* work, int lwork, void* info) {
@@ -149,7 +149,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnCungqr(void* h, int m, int n, int k, vo
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCungqr_bufferSize(void* h, int m, int n, int k, void* A, int lda, void* tau, int* lwork) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 36u}, h, Object<void*>{h}, m, n, k, A, lda, tau, Out<int>{lwork});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 36u}, h, Object<void*>{h}, m, n, k, A, lda, tau, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCunmqr(void* h, int side, int trans, int m, int n, int k, void* A, int lda, void* tau, void* C, int ldc, void* work, int lwork, void* info) {
@@ -157,7 +157,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnCunmqr(void* h, int side, int trans, in
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCunmqr_bufferSize(void* h, int side, int trans, int m, int n, int k, void* A, int lda, void* tau, void* C, int ldc, int* lwork) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 38u}, h, Object<void*>{h}, side, trans, m, n, k, A, lda, tau, C, ldc, Out<int>{lwork});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 38u}, h, Object<void*>{h}, side, trans, m, n, k, A, lda, tau, C, ldc, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDestroy(void* h) {
@@ -181,7 +181,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnDgeqrf(void* h, int m, int n, void* A, 
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDgeqrf_bufferSize(void* h, int m, int n, void* A, int lda, int* lwork) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 44u}, h, Object<void*>{h}, m, n, A, lda, Out<int>{lwork});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 44u}, h, Object<void*>{h}, m, n, A, lda, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDgesvd(void* h, signed char jobu, signed char jobvt, int m, int n, void* A, int lda, void* S, void* U, int ldu, void* VT, int ldvt, void* work, int lwork, void* rwork, void* info) {
@@ -189,7 +189,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnDgesvd(void* h, signed char jobu, signe
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDgesvd_bufferSize(void* h, int m, int n, int* lwork) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 46u}, h, Object<void*>{h}, m, n, Out<int>{lwork});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 46u}, h, Object<void*>{h}, m, n, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDgesvdaStridedBatched(void* h, int jobz, int rank, int m, int n, void* A, int lda, long long strideA, void* S, long long strideS, void* U, int ldu, long long strideU, void* V, int ldv, long long strideV, void* work, int lwork, void* info, void** residuals, int batchSize) {
@@ -197,7 +197,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnDgesvdaStridedBatched(void* h, int jobz
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDgesvdaStridedBatched_bufferSize(void* h, int jobz, int rank, int m, int n, void* A, int lda, long long strideA, void* S, long long strideS, void* U, int ldu, long long strideU, void* V, int ldv, long long strideV, int* lwork, int batchSize) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 48u}, h, Object<void*>{h}, jobz, rank, m, n, A, lda, strideA, S, strideS, U, ldu, strideU, V, ldv, strideV, Out<int>{lwork}, batchSize);
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 48u}, h, Object<void*>{h}, jobz, rank, m, n, A, lda, strideA, S, strideS, U, ldu, strideU, V, ldv, strideV, Out<int>{lwork}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDgesvdj(void* h, int jobz, int econ, int m, int n, void* A, int lda, void* S, void* U, int ldu, void* V, int ldv, void* work, int lwork, void* info, void* gesvdj) {
@@ -209,11 +209,11 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnDgesvdjBatched(void* h, int jobz, int m
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDgesvdjBatched_bufferSize(void* h, int jobz, int m, int n, void* A, int lda, void* S, void* U, int ldu, void* V, int ldv, int* lwork, void* gesvdj, int batchSize) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 51u}, h, Object<void*>{h}, jobz, m, n, A, lda, S, U, ldu, V, ldv, Out<int>{lwork}, Object<void*>{gesvdj}, batchSize);
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 51u}, h, Object<void*>{h}, jobz, m, n, A, lda, S, U, ldu, V, ldv, Out<int>{lwork}, Object<void*>{gesvdj}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDgesvdj_bufferSize(void* h, int jobz, int econ, int m, int n, void* A, int lda, void* S, void* U, int ldu, void* V, int ldv, int* lwork, void* gesvdj) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 52u}, h, Object<void*>{h}, jobz, econ, m, n, A, lda, S, U, ldu, V, ldv, Out<int>{lwork}, Object<void*>{gesvdj});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 52u}, h, Object<void*>{h}, jobz, econ, m, n, A, lda, S, U, ldu, V, ldv, Out<int>{lwork}, Object<void*>{gesvdj});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDgetrf(void* h, int m, int n, void* A, int lda, void* work, void* ipiv, void* info) {
@@ -221,7 +221,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnDgetrf(void* h, int m, int n, void* A, 
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDgetrf_bufferSize(void* h, int m, int n, void* A, int lda, int* lwork) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 54u}, h, Object<void*>{h}, m, n, A, lda, Out<int>{lwork});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 54u}, h, Object<void*>{h}, m, n, A, lda, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDgetrs(void* h, int trans, int n, int nrhs, void* A, int lda, void* ipiv, void* B, int ldb, void* info) {
@@ -233,7 +233,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnDorgqr(void* h, int m, int n, int k, vo
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDorgqr_bufferSize(void* h, int m, int n, int k, void* A, int lda, void* tau, int* lwork) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 57u}, h, Object<void*>{h}, m, n, k, A, lda, tau, Out<int>{lwork});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 57u}, h, Object<void*>{h}, m, n, k, A, lda, tau, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDormqr(void* h, int side, int trans, int m, int n, int k, void* A, int lda, void* tau, void* C, int ldc, void* work, int lwork, void* info) {
@@ -241,7 +241,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnDormqr(void* h, int side, int trans, in
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDormqr_bufferSize(void* h, int side, int trans, int m, int n, int k, void* A, int lda, void* tau, void* C, int ldc, int* lwork) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 59u}, h, Object<void*>{h}, side, trans, m, n, k, A, lda, tau, C, ldc, Out<int>{lwork});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 59u}, h, Object<void*>{h}, side, trans, m, n, k, A, lda, tau, C, ldc, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDpotrf(void* h, int uplo, int n, void* A, int lda, void* work, int lwork, void* info) {
@@ -253,7 +253,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnDpotrfBatched(void* h, int uplo, int n,
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDpotrf_bufferSize(void* h, int uplo, int n, void* A, int lda, int* lwork) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 62u}, h, Object<void*>{h}, uplo, n, A, lda, Out<int>{lwork});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 62u}, h, Object<void*>{h}, uplo, n, A, lda, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDpotrs(void* h, int uplo, int n, int nrhs, void* A, int lda, void* B, int ldb, void* info) {
@@ -269,7 +269,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnDsyevd(void* h, int jobz, int uplo, int
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDsyevd_bufferSize(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, int* lwork) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 66u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 66u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDsyevj(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, void* work, int lwork, void* info, void* syevj) {
@@ -281,11 +281,11 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnDsyevjBatched(void* h, int jobz, int up
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDsyevjBatched_bufferSize(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, int* lwork, void* syevj, int batchSize) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 69u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork}, Object<void*>{syevj}, batchSize);
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 69u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork}, Object<void*>{syevj}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDsyevj_bufferSize(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, int* lwork, void* syevj) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 70u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork}, Object<void*>{syevj});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 70u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork}, Object<void*>{syevj});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDsytrf(void* h, int uplo, int n, void* A, int lda, void* ipiv, void* work, int lwork, void* info) {
@@ -293,7 +293,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnDsytrf(void* h, int uplo, int n, void* 
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnDsytrf_bufferSize(void* h, int n, void* A, int lda, int* lwork) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 72u}, h, Object<void*>{h}, n, A, lda, Out<int>{lwork});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 72u}, h, Object<void*>{h}, n, A, lda, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSgeqrf(void* h, int m, int n, void* A, int lda, void* tau, void* work, int lwork, void* info) {
@@ -301,7 +301,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnSgeqrf(void* h, int m, int n, void* A, 
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSgeqrf_bufferSize(void* h, int m, int n, void* A, int lda, int* lwork) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 74u}, h, Object<void*>{h}, m, n, A, lda, Out<int>{lwork});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 74u}, h, Object<void*>{h}, m, n, A, lda, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSgesvd(void* h, signed char jobu, signed char jobvt, int m, int n, void* A, int lda, void* S, void* U, int ldu, void* VT, int ldvt, void* work, int lwork, void* rwork, void* info) {
@@ -309,7 +309,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnSgesvd(void* h, signed char jobu, signe
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSgesvd_bufferSize(void* h, int m, int n, int* lwork) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 76u}, h, Object<void*>{h}, m, n, Out<int>{lwork});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 76u}, h, Object<void*>{h}, m, n, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSgesvdaStridedBatched(void* h, int jobz, int rank, int m, int n, void* A, int lda, long long strideA, void* S, long long strideS, void* U, int ldu, long long strideU, void* V, int ldv, long long strideV, void* work, int lwork, void* info, void** residuals, int batchSize) {
@@ -317,7 +317,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnSgesvdaStridedBatched(void* h, int jobz
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSgesvdaStridedBatched_bufferSize(void* h, int jobz, int rank, int m, int n, void* A, int lda, long long strideA, void* S, long long strideS, void* U, int ldu, long long strideU, void* V, int ldv, long long strideV, int* lwork, int batchSize) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 78u}, h, Object<void*>{h}, jobz, rank, m, n, A, lda, strideA, S, strideS, U, ldu, strideU, V, ldv, strideV, Out<int>{lwork}, batchSize);
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 78u}, h, Object<void*>{h}, jobz, rank, m, n, A, lda, strideA, S, strideS, U, ldu, strideU, V, ldv, strideV, Out<int>{lwork}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSgesvdj(void* h, int jobz, int econ, int m, int n, void* A, int lda, void* S, void* U, int ldu, void* V, int ldv, void* work, int lwork, void* info, void* gesvdj) {
@@ -329,11 +329,11 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnSgesvdjBatched(void* h, int jobz, int m
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSgesvdjBatched_bufferSize(void* h, int jobz, int m, int n, void* A, int lda, void* S, void* U, int ldu, void* V, int ldv, int* lwork, void* gesvdj, int batchSize) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 81u}, h, Object<void*>{h}, jobz, m, n, A, lda, S, U, ldu, V, ldv, Out<int>{lwork}, Object<void*>{gesvdj}, batchSize);
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 81u}, h, Object<void*>{h}, jobz, m, n, A, lda, S, U, ldu, V, ldv, Out<int>{lwork}, Object<void*>{gesvdj}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSgesvdj_bufferSize(void* h, int jobz, int econ, int m, int n, void* A, int lda, void* S, void* U, int ldu, void* V, int ldv, int* lwork, void* gesvdj) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 82u}, h, Object<void*>{h}, jobz, econ, m, n, A, lda, S, U, ldu, V, ldv, Out<int>{lwork}, Object<void*>{gesvdj});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 82u}, h, Object<void*>{h}, jobz, econ, m, n, A, lda, S, U, ldu, V, ldv, Out<int>{lwork}, Object<void*>{gesvdj});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSgetrf(void* h, int m, int n, void* A, int lda, void* work, void* ipiv, void* info) {
@@ -341,7 +341,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnSgetrf(void* h, int m, int n, void* A, 
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSgetrf_bufferSize(void* h, int m, int n, void* A, int lda, int* lwork) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 84u}, h, Object<void*>{h}, m, n, A, lda, Out<int>{lwork});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 84u}, h, Object<void*>{h}, m, n, A, lda, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSgetrs(void* h, int trans, int n, int nrhs, void* A, int lda, void* ipiv, void* B, int ldb, void* info) {
@@ -353,7 +353,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnSorgqr(void* h, int m, int n, int k, vo
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSorgqr_bufferSize(void* h, int m, int n, int k, void* A, int lda, void* tau, int* lwork) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 87u}, h, Object<void*>{h}, m, n, k, A, lda, tau, Out<int>{lwork});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 87u}, h, Object<void*>{h}, m, n, k, A, lda, tau, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSormqr(void* h, int side, int trans, int m, int n, int k, void* A, int lda, void* tau, void* C, int ldc, void* work, int lwork, void* info) {
@@ -361,7 +361,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnSormqr(void* h, int side, int trans, in
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSormqr_bufferSize(void* h, int side, int trans, int m, int n, int k, void* A, int lda, void* tau, void* C, int ldc, int* lwork) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 89u}, h, Object<void*>{h}, side, trans, m, n, k, A, lda, tau, C, ldc, Out<int>{lwork});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 89u}, h, Object<void*>{h}, side, trans, m, n, k, A, lda, tau, C, ldc, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSpotrf(void* h, int uplo, int n, void* A, int lda, void* work, int lwork, void* info) {
@@ -373,7 +373,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnSpotrfBatched(void* h, int uplo, int n,
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSpotrf_bufferSize(void* h, int uplo, int n, void* A, int lda, int* lwork) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 92u}, h, Object<void*>{h}, uplo, n, A, lda, Out<int>{lwork});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 92u}, h, Object<void*>{h}, uplo, n, A, lda, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSpotrs(void* h, int uplo, int n, int nrhs, void* A, int lda, void* B, int ldb, void* info) {
@@ -389,7 +389,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnSsyevd(void* h, int jobz, int uplo, int
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSsyevd_bufferSize(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, int* lwork) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 96u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 96u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSsyevj(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, void* work, int lwork, void* info, void* syevj) {
@@ -401,11 +401,11 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnSsyevjBatched(void* h, int jobz, int up
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSsyevjBatched_bufferSize(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, int* lwork, void* syevj, int batchSize) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 99u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork}, Object<void*>{syevj}, batchSize);
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 99u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork}, Object<void*>{syevj}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSsyevj_bufferSize(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, int* lwork, void* syevj) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 100u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork}, Object<void*>{syevj});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 100u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork}, Object<void*>{syevj});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSsytrf(void* h, int uplo, int n, void* A, int lda, void* ipiv, void* work, int lwork, void* info) {
@@ -413,7 +413,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnSsytrf(void* h, int uplo, int n, void* 
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnSsytrf_bufferSize(void* h, int n, void* A, int lda, int* lwork) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 102u}, h, Object<void*>{h}, n, A, lda, Out<int>{lwork});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 102u}, h, Object<void*>{h}, n, A, lda, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXgeev(void* h, void* params, int jobvl, int jobvr, long long n, int typeA, void* A, long long lda, int typeW, void* W, int typeVL, void* VL, long long ldvl, int typeVR, void* VR, long long ldvr, int computeType, void* work, size_t workBytes, void* hostWork, size_t hostWorkBytes, void* info) {
@@ -421,7 +421,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnXgeev(void* h, void* params, int jobvl,
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXgeev_bufferSize(void* h, void* params, int jobvl, int jobvr, long long n, int typeA, void* A, long long lda, int typeW, void* W, int typeVL, void* VL, long long ldvl, int typeVR, void* VR, long long ldvr, int computeType, size_t* workBytes, size_t* hostWorkBytes) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 104u}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, jobvl, jobvr, n, typeA, A, lda, typeW, W, typeVL, VL, ldvl, typeVR, VR, ldvr, computeType, Out<size_t>{workBytes}, Out<size_t>{hostWorkBytes});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 104u}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, jobvl, jobvr, n, typeA, A, lda, typeW, W, typeVL, VL, ldvl, typeVR, VR, ldvr, computeType, Out<size_t>{workBytes}, Out<size_t>{hostWorkBytes});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXgeqrf(void* h, void* params, long long m, long long n, int typeA, void* A, long long lda, int typeTau, void* tau, int computeType, void* work, size_t workBytes, void* hostWork, size_t hostWorkBytes, void* info) {
@@ -429,7 +429,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnXgeqrf(void* h, void* params, long long
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXgeqrf_bufferSize(void* h, void* params, long long m, long long n, int typeA, void* A, long long lda, int typeTau, void* tau, int computeType, size_t* workBytes, size_t* hostWorkBytes) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 106u}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, m, n, typeA, A, lda, typeTau, tau, computeType, Out<size_t>{workBytes}, Out<size_t>{hostWorkBytes});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 106u}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, m, n, typeA, A, lda, typeTau, tau, computeType, Out<size_t>{workBytes}, Out<size_t>{hostWorkBytes});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXgesvdjSetMaxSweeps(void* gesvdj, int max_sweeps) {
@@ -449,7 +449,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnXpotrf(void* h, void* params, int uplo,
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXpotrf_bufferSize(void* h, void* params, int uplo, long long n, int typeA, void* A, long long lda, int computeType, size_t* workBytes, size_t* hostWorkBytes) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 111u}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, uplo, n, typeA, A, lda, computeType, Out<size_t>{workBytes}, Out<size_t>{hostWorkBytes});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 111u}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, uplo, n, typeA, A, lda, computeType, Out<size_t>{workBytes}, Out<size_t>{hostWorkBytes});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXpotrs(void* h, void* params, int uplo, long long n, long long nrhs, int typeA, void* A, long long lda, int typeB, void* B, long long ldb, void* info) {
@@ -461,7 +461,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnXsyevBatched(void* h, void* params, int
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXsyevBatched_bufferSize(void* h, void* params, int jobz, int uplo, long long n, int typeA, void* A, long long lda, int typeW, void* W, int computeType, size_t* workBytes, size_t* hostWorkBytes, long long batchSize) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 114u}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, jobz, uplo, n, typeA, A, lda, typeW, W, computeType, Out<size_t>{workBytes}, Out<size_t>{hostWorkBytes}, batchSize);
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 114u}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, jobz, uplo, n, typeA, A, lda, typeW, W, computeType, Out<size_t>{workBytes}, Out<size_t>{hostWorkBytes}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXsyevd(void* h, void* params, int jobz, int uplo, long long n, int typeA, void* A, long long lda, int typeW, void* W, int computeType, void* work, size_t workBytes, void* hostWork, size_t hostWorkBytes, void* info) {
@@ -469,7 +469,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnXsyevd(void* h, void* params, int jobz,
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXsyevd_bufferSize(void* h, void* params, int jobz, int uplo, long long n, int typeA, void* A, long long lda, int typeW, void* W, int computeType, size_t* workBytes, size_t* hostWorkBytes) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 116u}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, jobz, uplo, n, typeA, A, lda, typeW, W, computeType, Out<size_t>{workBytes}, Out<size_t>{hostWorkBytes});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 116u}, h, Object<void*>{h}, ObjectOrNull<void*>{params}, jobz, uplo, n, typeA, A, lda, typeW, W, computeType, Out<size_t>{workBytes}, Out<size_t>{hostWorkBytes});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXsyevjSetMaxSweeps(void* syevj, int max_sweeps) {
@@ -489,7 +489,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnXsytrs(void* h, int uplo, long long n, 
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnXsytrs_bufferSize(void* h, int uplo, long long n, long long nrhs, int typeA, void* A, long long lda, void* ipiv, int typeB, void* B, long long ldb, size_t* workBytes, size_t* hostWorkBytes) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 121u}, h, Object<void*>{h}, uplo, n, nrhs, typeA, A, lda, ipiv, typeB, B, ldb, Out<size_t>{workBytes}, Out<size_t>{hostWorkBytes});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 121u}, h, Object<void*>{h}, uplo, n, nrhs, typeA, A, lda, ipiv, typeB, B, ldb, Out<size_t>{workBytes}, Out<size_t>{hostWorkBytes});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZgeqrf(void* h, int m, int n, void* A, int lda, void* tau, void* work, int lwork, void* info) {
@@ -497,7 +497,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnZgeqrf(void* h, int m, int n, void* A, 
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZgeqrf_bufferSize(void* h, int m, int n, void* A, int lda, int* lwork) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 123u}, h, Object<void*>{h}, m, n, A, lda, Out<int>{lwork});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 123u}, h, Object<void*>{h}, m, n, A, lda, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZgesvd(void* h, signed char jobu, signed char jobvt, int m, int n, void* A, int lda, void* S, void* U, int ldu, void* VT, int ldvt, void* work, int lwork, void* rwork, void* info) {
@@ -505,7 +505,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnZgesvd(void* h, signed char jobu, signe
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZgesvd_bufferSize(void* h, int m, int n, int* lwork) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 125u}, h, Object<void*>{h}, m, n, Out<int>{lwork});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 125u}, h, Object<void*>{h}, m, n, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZgesvdaStridedBatched(void* h, int jobz, int rank, int m, int n, void* A, int lda, long long strideA, void* S, long long strideS, void* U, int ldu, long long strideU, void* V, int ldv, long long strideV, void* work, int lwork, void* info, void** residuals, int batchSize) {
@@ -513,7 +513,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnZgesvdaStridedBatched(void* h, int jobz
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZgesvdaStridedBatched_bufferSize(void* h, int jobz, int rank, int m, int n, void* A, int lda, long long strideA, void* S, long long strideS, void* U, int ldu, long long strideU, void* V, int ldv, long long strideV, int* lwork, int batchSize) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 127u}, h, Object<void*>{h}, jobz, rank, m, n, A, lda, strideA, S, strideS, U, ldu, strideU, V, ldv, strideV, Out<int>{lwork}, batchSize);
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 127u}, h, Object<void*>{h}, jobz, rank, m, n, A, lda, strideA, S, strideS, U, ldu, strideU, V, ldv, strideV, Out<int>{lwork}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZgesvdj(void* h, int jobz, int econ, int m, int n, void* A, int lda, void* S, void* U, int ldu, void* V, int ldv, void* work, int lwork, void* info, void* gesvdj) {
@@ -525,11 +525,11 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnZgesvdjBatched(void* h, int jobz, int m
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZgesvdjBatched_bufferSize(void* h, int jobz, int m, int n, void* A, int lda, void* S, void* U, int ldu, void* V, int ldv, int* lwork, void* gesvdj, int batchSize) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 130u}, h, Object<void*>{h}, jobz, m, n, A, lda, S, U, ldu, V, ldv, Out<int>{lwork}, Object<void*>{gesvdj}, batchSize);
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 130u}, h, Object<void*>{h}, jobz, m, n, A, lda, S, U, ldu, V, ldv, Out<int>{lwork}, Object<void*>{gesvdj}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZgesvdj_bufferSize(void* h, int jobz, int econ, int m, int n, void* A, int lda, void* S, void* U, int ldu, void* V, int ldv, int* lwork, void* gesvdj) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 131u}, h, Object<void*>{h}, jobz, econ, m, n, A, lda, S, U, ldu, V, ldv, Out<int>{lwork}, Object<void*>{gesvdj});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 131u}, h, Object<void*>{h}, jobz, econ, m, n, A, lda, S, U, ldu, V, ldv, Out<int>{lwork}, Object<void*>{gesvdj});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZgetrf(void* h, int m, int n, void* A, int lda, void* work, void* ipiv, void* info) {
@@ -537,7 +537,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnZgetrf(void* h, int m, int n, void* A, 
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZgetrf_bufferSize(void* h, int m, int n, void* A, int lda, int* lwork) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 133u}, h, Object<void*>{h}, m, n, A, lda, Out<int>{lwork});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 133u}, h, Object<void*>{h}, m, n, A, lda, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZgetrs(void* h, int trans, int n, int nrhs, void* A, int lda, void* ipiv, void* B, int ldb, void* info) {
@@ -549,7 +549,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnZheevd(void* h, int jobz, int uplo, int
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZheevd_bufferSize(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, int* lwork) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 136u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 136u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZheevj(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, void* work, int lwork, void* info, void* syevj) {
@@ -561,11 +561,11 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnZheevjBatched(void* h, int jobz, int up
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZheevjBatched_bufferSize(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, int* lwork, void* syevj, int batchSize) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 139u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork}, Object<void*>{syevj}, batchSize);
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 139u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork}, Object<void*>{syevj}, batchSize);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZheevj_bufferSize(void* h, int jobz, int uplo, int n, void* A, int lda, void* W, int* lwork, void* syevj) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 140u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork}, Object<void*>{syevj});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 140u}, h, Object<void*>{h}, jobz, uplo, n, A, lda, W, Out<int>{lwork}, Object<void*>{syevj});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZpotrf(void* h, int uplo, int n, void* A, int lda, void* work, int lwork, void* info) {
@@ -577,7 +577,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnZpotrfBatched(void* h, int uplo, int n,
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZpotrf_bufferSize(void* h, int uplo, int n, void* A, int lda, int* lwork) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 143u}, h, Object<void*>{h}, uplo, n, A, lda, Out<int>{lwork});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 143u}, h, Object<void*>{h}, uplo, n, A, lda, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZpotrs(void* h, int uplo, int n, int nrhs, void* A, int lda, void* B, int ldb, void* info) {
@@ -593,7 +593,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnZsytrf(void* h, int uplo, int n, void* 
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZsytrf_bufferSize(void* h, int n, void* A, int lda, int* lwork) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 147u}, h, Object<void*>{h}, n, A, lda, Out<int>{lwork});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 147u}, h, Object<void*>{h}, n, A, lda, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZungqr(void* h, int m, int n, int k, void* A, int lda, void* tau, void* work, int lwork, void* info) {
@@ -601,7 +601,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnZungqr(void* h, int m, int n, int k, vo
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZungqr_bufferSize(void* h, int m, int n, int k, void* A, int lda, void* tau, int* lwork) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 149u}, h, Object<void*>{h}, m, n, k, A, lda, tau, Out<int>{lwork});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 149u}, h, Object<void*>{h}, m, n, k, A, lda, tau, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZunmqr(void* h, int side, int trans, int m, int n, int k, void* A, int lda, void* tau, void* C, int ldc, void* work, int lwork, void* info) {
@@ -609,7 +609,7 @@ MNEMOSYNE_API cusolverStatus_t cusolverDnZunmqr(void* h, int side, int trans, in
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnZunmqr_bufferSize(void* h, int side, int trans, int m, int n, int k, void* A, int lda, void* tau, void* C, int ldc, int* lwork) {
-  return mnemosyne::call(Function{Number::cusolver_run, Codes::kSolver, 151u}, h, Object<void*>{h}, side, trans, m, n, k, A, lda, tau, C, ldc, Out<int>{lwork});
+  return mnemosyne::ask(Function{Number::cusolver_run, Codes::kSolver, 151u}, h, Object<void*>{h}, side, trans, m, n, k, A, lda, tau, C, ldc, Out<int>{lwork});
 }
 
 MNEMOSYNE_API cusparseStatus_t cusparseCbsrmm(void* h, int dir, int transA, int transB, int mb, int n, int kb, int nnzb, void* alpha, void* mat, void* values, void* rowPtr, void* colInd, int blockDim, void* B, int ldb, void* beta, void* C, int ldc) {

@@ -19,30 +19,30 @@ _ALL, _REAL, _COMPLEX = "S D C Z", "S D", "C Z"
 #: Routines whose names say the type of the matrix: S float, D double, C and Z complex.
 _TYPED = (
     ("cusolverDn{}geqrf", _ALL, "@h m n *A lda *tau *work lwork *info"),
-    ("cusolverDn{}geqrf_bufferSize", _ALL, "@h m n *A lda >lwork"),
+    ("cusolverDn{}geqrf_bufferSize", _ALL, "@h m n *A lda =lwork"),
     ("cusolverDn{}getrf", _ALL, "@h m n *A lda *work *ipiv *info"),
-    ("cusolverDn{}getrf_bufferSize", _ALL, "@h m n *A lda >lwork"),
+    ("cusolverDn{}getrf_bufferSize", _ALL, "@h m n *A lda =lwork"),
     ("cusolverDn{}getrs", _ALL, "@h trans n nrhs *A lda *ipiv *B ldb *info"),
     ("cusolverDn{}potrf", _ALL, "@h uplo n *A lda *work lwork *info"),
-    ("cusolverDn{}potrf_bufferSize", _ALL, "@h uplo n *A lda >lwork"),
+    ("cusolverDn{}potrf_bufferSize", _ALL, "@h uplo n *A lda =lwork"),
     ("cusolverDn{}potrfBatched", _ALL, "@h uplo n *Aarray lda *info batchSize"),
     ("cusolverDn{}potrs", _ALL, "@h uplo n nrhs *A lda *B ldb *info"),
     ("cusolverDn{}potrsBatched", _ALL, "@h uplo n nrhs *Aarray lda *Barray ldb *info batchSize"),
     ("cusolverDn{}sytrf", _ALL, "@h uplo n *A lda *ipiv *work lwork *info"),
-    ("cusolverDn{}sytrf_bufferSize", _ALL, "@h n *A lda >lwork"),
+    ("cusolverDn{}sytrf_bufferSize", _ALL, "@h n *A lda =lwork"),
     *(
         row
         for types, gqr, mqr in ((_REAL, "orgqr", "ormqr"), (_COMPLEX, "ungqr", "unmqr"))
         for row in (
             (f"cusolverDn{{}}{gqr}", types, "@h m n k *A lda *tau *work lwork *info"),
-            (f"cusolverDn{{}}{gqr}_bufferSize", types, "@h m n k *A lda *tau >lwork"),
+            (f"cusolverDn{{}}{gqr}_bufferSize", types, "@h m n k *A lda *tau =lwork"),
             (
                 f"cusolverDn{{}}{mqr}", types,
                 "@h side trans m n k *A lda *tau *C ldc *work lwork *info",
             ),
             (
                 f"cusolverDn{{}}{mqr}_bufferSize", types,
-                "@h side trans m n k *A lda *tau *C ldc >lwork",
+                "@h side trans m n k *A lda *tau *C ldc =lwork",
             ),
         )
     ),
@@ -51,16 +51,16 @@ _TYPED = (
         for types, evd, evj in ((_REAL, "syevd", "syevj"), (_COMPLEX, "heevd", "heevj"))
         for row in (
             (f"cusolverDn{{}}{evd}", types, "@h jobz uplo n *A lda *W *work lwork *info"),
-            (f"cusolverDn{{}}{evd}_bufferSize", types, "@h jobz uplo n *A lda *W >lwork"),
+            (f"cusolverDn{{}}{evd}_bufferSize", types, "@h jobz uplo n *A lda *W =lwork"),
             (f"cusolverDn{{}}{evj}", types, "@h jobz uplo n *A lda *W *work lwork *info @syevj"),
-            (f"cusolverDn{{}}{evj}_bufferSize", types, "@h jobz uplo n *A lda *W >lwork @syevj"),
+            (f"cusolverDn{{}}{evj}_bufferSize", types, "@h jobz uplo n *A lda *W =lwork @syevj"),
             (
                 f"cusolverDn{{}}{evj}Batched", types,
                 "@h jobz uplo n *A lda *W *work lwork *info @syevj batchSize",
             ),
             (
                 f"cusolverDn{{}}{evj}Batched_bufferSize", types,
-                "@h jobz uplo n *A lda *W >lwork @syevj batchSize",
+                "@h jobz uplo n *A lda *W =lwork @syevj batchSize",
             ),
         )
     ),
@@ -68,14 +68,14 @@ _TYPED = (
         "cusolverDn{}gesvd", _ALL,
         "@h jobu.c jobvt.c m n *A lda *S *U ldu *VT ldvt *work lwork *rwork *info",
     ),
-    ("cusolverDn{}gesvd_bufferSize", _ALL, "@h m n >lwork"),
+    ("cusolverDn{}gesvd_bufferSize", _ALL, "@h m n =lwork"),
     (
         "cusolverDn{}gesvdj", _ALL,
         "@h jobz econ m n *A lda *S *U ldu *V ldv *work lwork *info @gesvdj",
     ),
     (
         "cusolverDn{}gesvdj_bufferSize", _ALL,
-        "@h jobz econ m n *A lda *S *U ldu *V ldv >lwork @gesvdj",
+        "@h jobz econ m n *A lda *S *U ldu *V ldv =lwork @gesvdj",
     ),
     (
         "cusolverDn{}gesvdjBatched", _ALL,
@@ -83,7 +83,7 @@ _TYPED = (
     ),
     (
         "cusolverDn{}gesvdjBatched_bufferSize", _ALL,
-        "@h jobz m n *A lda *S *U ldu *V ldv >lwork @gesvdj batchSize",
+        "@h jobz m n *A lda *S *U ldu *V ldv =lwork @gesvdj batchSize",
     ),
     (
         "cusolverDn{}gesvdaStridedBatched", _ALL,
@@ -93,13 +93,13 @@ _TYPED = (
     (
         "cusolverDn{}gesvdaStridedBatched_bufferSize", _ALL,
         "@h jobz rank m n *A lda strideA.l *S strideS.l *U ldu strideU.l *V ldv strideV.l "
-        ">lwork batchSize",
+        "=lwork batchSize",
     ),
 )  # fmt: skip
 
 #: What the routines of any type need to work, and how much of it.
 _ROOM = "*work workBytes.z ~hostWork:hostWorkBytes hostWorkBytes.z"
-_SIZES = ">workBytes.z >hostWorkBytes.z"
+_SIZES = "=workBytes.z =hostWorkBytes.z"
 
 
 def _with_room(name: str, words: str, rest: str = "") -> list[Row]:

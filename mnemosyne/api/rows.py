@@ -3,12 +3,12 @@
 How this works: a parameter is a word, its name with a sign in front that says what it is. ``*`` a
 device pointer; ``@`` a handle or descriptor, ``?`` one that may be null, ``+`` one that the call
 makes, ``-`` one that it ends; ``$`` a scalar in host or device memory as the pointer mode says,
-``!`` an int that goes there; ``>`` a number that comes back, ``<`` one that goes and comes back;
-``#`` bytes of host memory that go, ``%`` that come back, ``~`` that only the library uses. Without
-a sign it is a number. After a dot follows its type (``l`` 64 bits, ``z`` size_t, ``c`` char, ``d``
-double; int if there is none; of a scalar a letter of SDCZ, or ``x`` as the parameter
-``computeType`` says; else the type of the routine), after a colon the kind of a handle, or the
-length of bytes.
+``!`` an int that goes there; ``>`` a number that comes back, ``=`` one that the arguments alone
+decide, ``<`` one that goes and comes back; ``#`` bytes of host memory that go, ``%`` that come
+back, ``~`` that only the library uses. Without a sign it is a number. After a dot follows its type
+(``l`` 64 bits, ``z`` size_t, ``c`` char, ``d`` double; int if there is none; of a scalar a letter
+of SDCZ, or ``x`` as the parameter ``computeType`` says; else the type of the routine), after a
+colon the kind of a handle, or the length of bytes.
 """
 
 from __future__ import annotations
@@ -58,10 +58,11 @@ class Library:
         sets = left == KEEPS or any(p.way in (Way.NEW, Way.GONE) for p in params)
         runs = not sets and left != LOSES
         described = sets and params[0].of in [self.handles[kind] for kind in self.described]
+        decided = any(word.startswith("=") for word in words)
         return Call(
             name, self.name, _mode(params, sets), params, self.result, journal=sets,
             via=f"{self.name}_{'run' if runs else 'call'}", lossy=left == LOSES,
-            described=described, reason="sent once a routine uses it" if described else "",
+            decided=decided, described=described, reason=_reason(decided, described),
         )  # fmt: skip
 
     def _field(self, word: str, letter: str) -> Field:
@@ -80,6 +81,12 @@ def _mode(params: tuple[Field, ...], sets: bool) -> Mode:
     if any(p.way in (Way.OUT, Way.INOUT) for p in params):
         return Mode.SYNC
     return Mode.ASYNC if sets else Mode.ONCE
+
+
+def _reason(decided: bool, described: bool) -> str:
+    if decided:
+        return "asked once for the same arguments"
+    return "sent when a routine uses it" if described else ""
 
 
 def _number(word: str) -> Field:
@@ -111,6 +118,7 @@ _MAKERS: dict[str, Callable[[Library, str, str], Field]] = {
     "$": lambda library, word, letter: _scalar(word, letter),
     "!": lambda library, word, letter: RESULT(word, "4"),
     ">": lambda library, word, letter: _number(word).out,
+    "=": lambda library, word, letter: _number(word).out,
     "<": lambda library, word, letter: _number(word).inout,
     "#": lambda library, word, letter: _bytes(word),
     "%": lambda library, word, letter: _bytes(word).out,

@@ -119,6 +119,7 @@ class Call:
     lane: bool = False
     via: str = ""  # the message that carries the call
     lossy: bool = False  # leaves in its last handle what the journal cannot make again
+    decided: bool = False  # the arguments alone decide what comes back
     described: bool = False  # makes, sets or ends what is only settings; see descriptions.h
 
     @property

@@ -67,7 +67,7 @@ def _stub(number: int, call: Call) -> str:
     named = f'"{call.name}"{makes}' if call.via.endswith("_call") else f"{number}u"
     function = f"Function{{Number::{call.via}, Codes::{CODES[call.result]}, {named}}}"
     arguments = ", ".join([function, _owner(call), *(_argument(call, p) for p in call.params)])
-    send = _SEND[call.mode]
+    send = "ask" if call.decided else _SEND[call.mode]
     if call.described:
         send = "retire" if call.params[0].way is Way.GONE else "describe"
     return f"MNEMOSYNE_API {prototype(call)} {{\n  return mnemosyne::{send}({arguments});\n}}"

@@ -121,4 +121,4 @@ def call(one: Call) -> list[Any]:
 
 if __name__ == "__main__":
     calls = [one for one in SPEC.calls if one.message or (one.via and not one.described)]
-    print(json.dumps([call(one) for one in calls for _ in range(TURNS)]))
+    print(json.dumps([call(one) for one in calls for _ in range(1 if one.decided else TURNS)]))
