@@ -21,7 +21,8 @@ from benchmarks.checks.server import Server
 CASES = CLIENTS / "cases"
 RUN, SHARED = CASES / "run.py", CASES / "case.py"
 NATIVE_RUNS = 2
-NATIVE_RUNS_THAT_DIFFER = 5  # among themselves, or from ours
+NATIVE_RUNS_THAT_DIFFER = 5  # among themselves
+NATIVE_RUNS_BESIDE_OURS = 20  # which differs from those: how far they vary is a matter of chance
 CLIENTS_AT_ONCE = 3  # a case may start another process
 PATIENCE = 90.0  # seconds that a case may take
 ON_CPU = 0.1  # relative, for a CPU's kernels: they round 16 bits elsewhere than a GPU's
@@ -95,7 +96,7 @@ def compare(context: Context, natives: Natives) -> Iterator[Check]:
                 differing.append(said)
             else:
                 yield found
-    natives.extend([said["case"] for said in differing])
+    natives.extend([said["case"] for said in differing], NATIVE_RUNS_BESIDE_OURS)
     for said in differing:
         yield look(context, natives, said)
 
@@ -122,23 +123,24 @@ class Natives:
     def outcomes(self, name: str) -> list[Outcome]:
         return [Outcome.of(run[name]) for run in self._runs if name in run]
 
-    def extend(self, names: Sequence[str]) -> None:
-        """Run these as often as cases that differ are run."""
-        few = [name for name in names if len(self.outcomes(name)) < NATIVE_RUNS_THAT_DIFFER]
-        if not few:
+    def extend(self, names: Sequence[str], runs: int) -> None:
+        """Run these again, in one more program, until each has been run so often."""
+        more = [name for name in names for _ in range(runs - len(self.outcomes(name)))]
+        if not more:
             return
-        more = range(NATIVE_RUNS_THAT_DIFFER - NATIVE_RUNS)
-        self._runs += [self._run(few) for _ in more]
+        found = outcomes(self._context, self.suite, None, more)
+        self._runs += [{said["case"]: said} for said in found]
         self._context.cache.store(self.suite.sources, self._known_by, self._runs)
 
     def _run_all(self) -> list[dict[str, Said]]:
-        self._runs = [self._run(None) for _ in range(NATIVE_RUNS)]
+        self._runs = [self._run() for _ in range(NATIVE_RUNS)]
         self._context.cache.store(self.suite.sources, self._known_by, self._runs)
-        self.extend([name for name in self.names if not agree(self.outcomes(name))])
+        differing = [name for name in self.names if not agree(self.outcomes(name))]
+        self.extend(differing, NATIVE_RUNS_THAT_DIFFER)
         return self._runs
 
-    def _run(self, names: Sequence[str] | None) -> dict[str, Said]:
-        found = outcomes(self._context, self.suite, None, names)
+    def _run(self) -> dict[str, Said]:
+        found = outcomes(self._context, self.suite, None, None)
         return {said["case"]: said for said in found}
 
     def _load(self) -> list[dict[str, Said]] | None:

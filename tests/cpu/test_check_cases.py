@@ -73,6 +73,22 @@ def drawn():
     return [torch.rand(5)]
 """
 
+#: The first runs are close to each other, ours is the sixth, and later native ones lie around it.
+CHANCE = """
+import pathlib
+
+import torch
+from case import case
+
+
+@case("chance")
+def chance():
+    count = pathlib.Path({count!r})
+    run = int(count.read_text()) + 1 if count.exists() else 1
+    count.write_text(str(run))
+    return [torch.tensor(1.0 + run / 1e6 + (run > 5) * (2.0 + run % 2))]
+"""
+
 ONE = """
 import torch
 from case import case
@@ -115,9 +131,19 @@ def test_every_case_is_compared_whatever_another_one_does(context: Context, suit
     assert checks["refused"].cells[1] == "refused: RuntimeError: mnemosyne: no such thing"
     assert "exit status 3" in checks["ends the program"].figure
     assert checks["of a package"].figure == "skipped: no_such_package is not installed"
-    assert "1 from the nearest of 5 native runs" in checks["other values"].figure
+    assert "1 from the nearest of 20 native runs" in checks["other values"].figure
     assert checks["a training"].cells[0] == "3 results"
     assert "x (" in checks["a training"].cells[2]
+
+
+def test_what_chance_decides_is_looked_at_in_more_native_runs(
+    context: Context, tmp_path: Path
+) -> None:
+    """Each run gives another result; the two runs that come first say too little of how far."""
+    module = tmp_path / "chance.py"
+    module.write_text(CHANCE.format(count=str(tmp_path / "count")))
+    (check,) = cases.run([Suite(module)], context)
+    assert (check.verdict, check.cells[0]) == (Verdict.PASS, "1 results, 20 runs differ")
 
 
 def test_native_runs_are_kept_until_the_cases_change(context: Context, tmp_path: Path) -> None:
