@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <thread>
 
 #include "connect.h"
 #include "errors.h"
@@ -268,16 +269,19 @@ void release_reply_slot(Session* s, int slot) {
 
 namespace {
 
-// Short sleeps between looks at a word that nobody wakes us for; they grow with the wait.
+// Short sleeps between looks at a word that nobody wakes us for: a small part of the wait so far,
+// so that they do not show in it.
 class Poll {
  public:
   void pause() {
-    timespec nap{0, std::min(20000 + naps_++ * 1000, 500000)};
-    nanosleep(&nap, nullptr);
+    using std::chrono::microseconds;
+    auto nap = (std::chrono::steady_clock::now() - start_) / 5000;
+    std::this_thread::sleep_for(
+        std::clamp<std::chrono::nanoseconds>(nap, microseconds(20), microseconds(500)));
   }
 
  private:
-  int naps_ = 0;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
 bool spin_for_reply(const std::atomic<uint32_t>& state) {
