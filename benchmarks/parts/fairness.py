@@ -25,7 +25,7 @@ def run(bench: Bench) -> Iterator[Row]:
 
 
 def look(bench: Bench, sides: dict[str, Team], size: str) -> Iterator[Row]:
-    """Each side works once, and each program waits for every step, so that each has its moment."""
+    """Each side works once."""
     load(bench.scale, everybody(sides), f"decoder-{size}-bf16")
     found = {side: [largest_distance(bench, one)] for side, one in sides.items()}
     window = f"any {bench.scale.fairness_window:g} s"

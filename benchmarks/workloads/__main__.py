@@ -51,12 +51,14 @@ def go(start: float, seconds: float, tail: float) -> talk.Answer:
 
 
 def trace(start: float, seconds: float) -> talk.Answer:
-    """When each step was done, waiting for every one."""
-    begun, ends = wait_until(start), list[float]()
-    while not ends or ends[-1] - begun < seconds:
-        loaded[0].run(1)
-        ends.append(time.monotonic())
-    return {"ends": ends}
+    """When each step was done: those between two waits count as equally long."""
+    workload, ends = loaded[0], [wait_until(start)]
+    while len(ends) == 1 or ends[-1] - ends[0] < seconds:
+        begun = ends[-1]
+        workload.run(workload.batch)
+        each = (time.monotonic() - begun) / workload.batch
+        ends += [begun + each * step for step in range(1, workload.batch + 1)]
+    return {"ends": ends[1:]}
 
 
 def wait_until(moment: float) -> float:
