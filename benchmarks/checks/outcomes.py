@@ -1,7 +1,8 @@
 """What a case gave on either side, and what that says. Values in, values out.
 
-Where native runs agree on a result, ours must have the same bits; where they do not, ours may be as
-far from the nearest of them as they are apart.
+Where native runs agree on a case, ours must have the same bits. Where they do not, chance orders
+its sums, and each result may be as far from the nearest native one as native runs are apart in the
+result that varies most: a few runs show chance in some results, and little of it in others.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.checks.losses import distance, distance_to_nearest, judge
+from benchmarks.checks.losses import distance, distance_to_nearest
 from benchmarks.checks.results import Check, Verdict
 
 LONGEST, NARROW = 160, 60  # characters of an error that is quoted: ours, native's
@@ -99,30 +100,23 @@ def _results(ours: Outcome, natives: Sequence[Outcome], tolerance: float) -> tup
         known = {native.shas[place] for native in natives}
         if sha in known:
             continue
-        spread = [[native.fingerprints[place]] for native in natives]
-        allowed = max(tolerance, widest if len(known) == 1 else RESOLUTION)
-        found = judge([ours.fingerprints[place]], spread, allowed)
-        if not found.holds or (len(known) == 1 and not allowed):
-            return False, f"result {place + 1} differs: {_apart(place, ours, natives)}"
+        allowed = max(tolerance, widest, RESOLUTION if len(known) > 1 else 0.0)
+        apart = distance_to_nearest(
+            ours.fingerprints[place], *(native.fingerprints[place] for native in natives)
+        )
+        if apart > allowed or not allowed:
+            nearest = f"{apart:.2g} from the nearest of {len(natives)} native runs"
+            return False, f"result {place + 1} differs: {nearest}"
         near += 1
     return True, f"{near} within {_allowed(tolerance)}" if near else "bit-identical"
 
 
 def _widest(natives: Sequence[Outcome]) -> float:
-    """How far native runs are apart in the result that varies most.
-
-    Where the order of a sum is left to chance, a few runs show it in some results only.
-    """
+    """How far native runs are apart in the result that varies most."""
     places = zip(*(native.fingerprints for native in natives), strict=True)
     return max(
         (distance(one, other) for place in places for one in place for other in place), default=0.0
     )
-
-
-def _apart(place: int, ours: Outcome, natives: Sequence[Outcome]) -> str:
-    here = ours.fingerprints[place]
-    nearest = distance_to_nearest(here, *(native.fingerprints[place] for native in natives))
-    return f"{nearest:.2g} from the nearest of {len(natives)} native runs"
 
 
 def _allowed(tolerance: float) -> str:

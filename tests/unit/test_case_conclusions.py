@@ -58,6 +58,11 @@ def test_a_result_on_which_native_runs_differ_may_be_as_far_from_them_as_they_ar
     assert verdict(gave(("c", 1.0 + 2**-52)), *unshown) is Verdict.PASS
     assert verdict(gave(("c", 1.0 + 2**-50)), *unshown) is Verdict.FAIL
     assert verdict(gave(("c", 1.01), ("b0", 2.0)), *natives) is Verdict.PASS  # chance, too
+    rarely = [
+        gave((f"a{i // 4}", 1.0 + (i // 4) / 1e6), (f"b{i}", 2.0 + i / 100)) for i in range(5)
+    ]
+    assert verdict(gave(("c", 1.0 - 1e-5), ("b0", 2.0)), *rarely) is Verdict.PASS
+    assert verdict(gave(("c", 0.9), ("b0", 2.0)), *rarely) is Verdict.FAIL
     assert verdict(gave(("c", 1.03), ("b0", 2.0)), *natives) is Verdict.FAIL
     assert verdict(gave(("c", 1.0), ("b0", 2.0)), natives[0], natives[0]) is Verdict.FAIL
     found = conclude("case", gave(("a", 1.0), ("c", 2.01)), natives, 0.0, False)
