@@ -52,7 +52,7 @@ int Frame::describe() {
   bool at_server = refused_ || described->number;
   int code = at_server ? post() : kSuccess;
   if (!at_server) described->unsent.emplace_back(packer_.data(), packer_.size());
-  if (!code) keep_content();
+  if (!at_server || position_) keep_content();  // the code may be an earlier call's
   return code;
 }
 

@@ -102,7 +102,7 @@ void Frame::event(cudaEvent_t e) {
   packer_.unsigned_integer(event_ && event_->is_blank() ? kBlankEvent : number_of(e));
 }
 
-void Frame::event_to_record(cudaEvent_t e) {
+void Frame::event_itself(cudaEvent_t e) {
   if (!events().find(e)) refuse(kInvalidResourceHandle);
   packer_.unsigned_integer(number_of(e));
 }

@@ -46,7 +46,7 @@ class Frame {
   void pointer(const void* p);
   void stream(cudaStream_t s);
   void event(cudaEvent_t e);  // whose record matters
-  void event_to_record(cudaEvent_t e);
+  void event_itself(cudaEvent_t e);
   void blas(cublasHandle_t handle);  // sends the handle's settings first, if they changed
   void cudnn(cudnnHandle_t handle);  // and its stream: two fields
   void function(const char* name);   // of a library

@@ -82,7 +82,7 @@ MNEMOSYNE_API cudaError_t cudaIpcCloseMemHandle(void* p) { return report(close_m
 MNEMOSYNE_API cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t* handle, cudaEvent_t event) {
   if (!handle) return report(kInvalidValue);
   Frame frame(Number::ipc_export_event, 1);
-  frame.event(event);
+  frame.event_itself(event);
   return report(get_handle(handle->reserved, &frame));
 }
 

@@ -65,9 +65,10 @@ struct Result {
   void* p;
   size_t size;
 };
-struct HostBytes {  // null is no bytes
+struct HostBytes {
   const void* p;
   size_t size;
+  bool may_be_null = false;  // then no bytes are sent
 };
 struct HostRoom {  // null: nobody wants them
   void* p;
@@ -131,7 +132,7 @@ inline void put(Frame* f, Scalar a) {
 }
 inline void put(Frame* f, Result a) { f->result(a.p, a.size); }
 inline void put(Frame* f, HostBytes a) {
-  bool sound = !a.p || a.size <= kMostHostBytes;
+  bool sound = a.p ? a.size <= kMostHostBytes : a.may_be_null || !a.size;
   if (!sound) f->refuse(kInvalidValue);
   f->content_bytes(a.p, a.p && sound ? a.size : 0);
 }
@@ -187,8 +188,8 @@ template <typename H, typename... Arguments>
 int post(const Function& function, H handle, const Arguments&... arguments) {
   Frame frame(function.carrier, field_count(function), function.codes);
   fill(&frame, function, table_of(handle), pointer_of(handle), arguments...);
-  int code = frame.post();
-  if (!code && function.makes) frame.keep_content();
+  int code = frame.post();  // perhaps an earlier call's
+  if (frame.position() && function.makes) frame.keep_content();
   return code;
 }
 

@@ -63,10 +63,10 @@ struct Collective {
   ncclComm_t among;
   cudaStream_t stream;
   int type;
-  int root = 0;
+  int rank = 0;  // that it names
   int operation = 0;
 
-  bool is_sound() const { return root == 0 && type >= 0 && type < kTypes && exists(among); }
+  bool is_sound() const { return rank == 0 && type >= 0 && type < kTypes && exists(among); }
   int run(const void* from, void* to, size_t count) const {
     if (!is_sound()) return kInvalidArgument;
     if (operation < 0 || operation >= kOperations) return kInvalidArgument;

@@ -120,7 +120,7 @@ MNEMOSYNE_API cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream
   HandleState* where = find_stream(stream);
   if (state && where && record_captured(state, where)) return kSuccess;
   Frame frame(Number::event_record, 3);
-  frame.event_to_record(event);
+  frame.event_itself(event);
   frame.stream(stream);
   frame.unsigned_integer(flags);
   int code = frame.post();

@@ -21,7 +21,7 @@ MNEMOSYNE_API cufftResult cufftXtExec(int plan, void* input, void* output, int d
 }
 
 MNEMOSYNE_API cufftResult cufftXtMakePlanMany(int plan, int rank, void* n, void* inembed, long long istride, long long idist, int inputtype, void* onembed, long long ostride, long long odist, int outputtype, long long batch, size_t* workSize, int executiontype) {
-  return mnemosyne::call(Function{Number::cufft_call, Codes::kFft, "cufftXtMakePlanMany", true}, plan, Object<int>{plan}, rank, HostBytes{n, size_t(8 * rank)}, HostBytes{inembed, size_t(8 * rank)}, istride, idist, inputtype, HostBytes{onembed, size_t(8 * rank)}, ostride, odist, outputtype, batch, Out<size_t>{workSize}, executiontype);
+  return mnemosyne::call(Function{Number::cufft_call, Codes::kFft, "cufftXtMakePlanMany", true}, plan, Object<int>{plan}, rank, HostBytes{n, size_t(8 * rank)}, HostBytes{inembed, size_t(8 * rank), true}, istride, idist, inputtype, HostBytes{onembed, size_t(8 * rank), true}, ostride, odist, outputtype, batch, Out<size_t>{workSize}, executiontype);
 }
 
 MNEMOSYNE_API cusolverStatus_t cusolverDnCgeqrf(void* h, int m, int n, void* A, int lda, void* tau, void* work, int lwork, void* info) {

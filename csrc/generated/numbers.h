@@ -5,7 +5,7 @@
 namespace mnemosyne {
 
 constexpr int kProtocolVersion = 5;
-constexpr const char* kSpecDigest = "5734a1929dc9a4b7";
+constexpr const char* kSpecDigest = "538ce0098068fcf3";
 
 enum class Number {
   malloc = 1,

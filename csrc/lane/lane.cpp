@@ -18,6 +18,7 @@ namespace {
 constexpr uint64_t kPublishedAtOnce = 4 << 10;  // bytes of frames
 constexpr auto kRest = std::chrono::microseconds(40);
 constexpr auto kSpin = std::chrono::microseconds(1000);
+constexpr auto kNap = std::chrono::microseconds(100);
 constexpr unsigned kCpusToSpin = 4;  // on a smaller machine the client needs the CPU
 
 // The message number of a frame, which is [number, ...]; 0 when it has none.
@@ -265,7 +266,7 @@ void Lane::close(const char* reason) {
   while (!ended_) {  // again: a hostile client may put the thread to sleep once more
     channel_->server_sleeps.store(0, std::memory_order_seq_cst);
     futex_wake(&channel_->server_sleeps);
-    std::this_thread::yield();
+    std::this_thread::sleep_for(kNap);  // a library may be waiting for the GPU
   }
   thread_.join();
 }

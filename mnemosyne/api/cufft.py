@@ -15,7 +15,7 @@ REGULAR = _LIBRARY.calls(
     ("cufftSetAutoAllocation", "", "@plan autoAllocate", KEEPS),
     (
         "cufftXtMakePlanMany", "",
-        "@plan rank #n:8*rank #inembed:8*rank istride.l idist.l inputtype #onembed:8*rank "
+        "@plan rank #n:8*rank #?inembed:8*rank istride.l idist.l inputtype #?onembed:8*rank "
         "ostride.l odist.l outputtype batch.l >workSize.z executiontype",
         KEEPS,
     ),

@@ -11,6 +11,10 @@ BY_HAND = [
         "ncclGroupStart", "ncclGroupEnd", "ncclMemAlloc", "ncclMemFree",
     ),
     *handwritten(
+        "nccl", Mode.REFUSED, "a sum with a factor is not offered",
+        "ncclRedOpCreatePreMulSum", "ncclRedOpDestroy",
+    ),
+    *handwritten(
         "nccl", Mode.LOCAL, "a communicator of one rank is the client's own",
         "ncclCommAbort", "ncclCommCount", "ncclCommDeregister", "ncclCommDestroy",
         "ncclCommFinalize", "ncclCommGetAsyncError", "ncclCommInitAll", "ncclCommInitRank",

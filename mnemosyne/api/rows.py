@@ -4,11 +4,11 @@ How this works: a parameter is a word, its name with a sign in front that says w
 device pointer; ``@`` a handle or descriptor, ``?`` one that may be null, ``+`` one that the call
 makes, ``-`` one that it ends; ``$`` a scalar in host or device memory as the pointer mode says,
 ``!`` an int that goes there; ``>`` a number that comes back, ``=`` one that the arguments alone
-decide, ``<`` one that goes and comes back; ``#`` bytes of host memory that go, ``%`` that come
-back, ``~`` that only the library uses. Without a sign it is a number. After a dot follows its type
-(``l`` 64 bits, ``z`` size_t, ``c`` char, ``d`` double; int if there is none; of a scalar a letter
-of SDCZ, or ``x`` as the parameter ``computeType`` says; else the type of the routine), after a
-colon the kind of a handle, or the length of bytes.
+decide, ``<`` one that goes and comes back; ``#`` bytes of host memory that go, ``#?`` bytes or
+null, ``%`` that come back, ``~`` that only the library uses. Without a sign it is a number. After a
+dot follows its type (``l`` 64 bits, ``z`` size_t, ``c`` char, ``d`` double; int if there is none;
+of a scalar a letter of SDCZ, or ``x`` as the parameter ``computeType`` says; else the type of the
+routine), after a colon the kind of a handle, or the length of bytes.
 """
 
 from __future__ import annotations
@@ -101,7 +101,8 @@ def _scalar(word: str, letter: str) -> Field:
 
 def _bytes(word: str) -> Field:
     name, _, size = word.partition(":")
-    return BYTES(name, size.replace("*", " * "))
+    made = BYTES(name.removeprefix("?"), size.replace("*", " * "))
+    return made.or_null if name.startswith("?") else made
 
 
 def _scratch(word: str) -> Field:

@@ -70,7 +70,7 @@ class Field:
     way: Way = Way.IN
     size: str = ""  # BYTES, SCALAR, RESULT, SCRATCH: C expression of the length in bytes
     of: str = ""  # HANDLE: the library's name of its type
-    may_be_null: bool = False  # HANDLE
+    may_be_null: bool = False  # HANDLE, BYTES
 
     @property
     def out(self) -> Field:

@@ -46,7 +46,10 @@ _KIND = {
 _NUMBER = {"signed char": "kChar", "int": "kInt", "long long": "kLong", "size_t": "kSize"}
 _MOST_WORDS = 24  # csrc/lane/cuda/carried.h has the same
 _DESCRIBED = "Described<{2}>{{{0}}}"
-_OR_NULL = "ObjectOrNull<{2}>{{{0}}}"
+_OR_NULL = {
+    Kind.HANDLE: "ObjectOrNull<{2}>{{{0}}}",
+    Kind.BYTES: "HostBytes{{{0}, size_t({1}), true}}",
+}
 
 
 def render(spec: Spec) -> str:
@@ -81,7 +84,7 @@ def _owner(call: Call) -> str:
 
 
 def _argument(call: Call, p: Field) -> str:
-    wrapped = _WRAPPED.get((p.kind, p.way), "{0}") if not p.may_be_null else _OR_NULL
+    wrapped = _OR_NULL[p.kind] if p.may_be_null else _WRAPPED.get((p.kind, p.way), "{0}")
     if call.described and (p.kind, p.way) == (Kind.HANDLE, Way.IN):
         wrapped = _DESCRIBED
     ctype = p.ctype.removesuffix("*") if p.kind in (Kind.HANDLE, Kind.INT) and _is_place(p) else ""
@@ -131,7 +134,7 @@ def _check_passing(call: Call) -> None:
 
 
 def _parameter(call: Call, p: Field, types: list[str]) -> str:
-    kind = "P::" + ("kHandleOrNull" if p.may_be_null else _KIND[p.kind, p.way])
+    kind = f"P::{_KIND[p.kind, p.way]}{'OrNull' if p.may_be_null else ''}"
     if p.kind is Kind.HANDLE:
         return f"{{{kind}, {types.index(p.of)}}}"
     if p.kind is Kind.INT:
@@ -146,4 +149,6 @@ def _size(call: Call, p: Field) -> str:
     terms = p.size.split(" * ")
     names = [q.name for q in call.params]
     by = [names.index(term) for term in terms if not term.isdigit()]
+    if len(by) > 1:
+        raise ValueError(f"{call.name}: {p.name} is as long as several parameters say")
     return f"{prod(int(term) for term in terms if term.isdigit())}, {by[0] if by else -1}"

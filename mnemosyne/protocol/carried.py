@@ -40,6 +40,7 @@ def read(message: str, function: str | int, arguments: list[Any]) -> tuple[Call,
             raise ProtocolError(f"{call.name}: {field.name} is no {field.kind.value}")
         values[field.name] = _DOUBLE.unpack(value)[0] if field.kind is Kind.REAL else value
     _check_lengths(call, values)
+    _check_places(call, values)
     return call, values
 
 
@@ -67,7 +68,16 @@ def _is_formed(field: Field, value: Any) -> bool:
 
 def _check_lengths(call: Call, values: dict[str, Any]) -> None:
     for p in call.params:
-        if p.kind is Kind.BYTES and p.way is Way.IN and len(values[p.name]) not in (
-            0, room(p, values),
-        ):  # fmt: skip
-            raise ProtocolError(f"{call.name}: {p.name} has {len(values[p.name])} bytes")
+        if p.kind is not Kind.BYTES or p.way is not Way.IN:
+            continue
+        length = len(values[p.name])
+        if length != room(p, values) and (length or not p.may_be_null):
+            raise ProtocolError(f"{call.name}: {p.name} has {length} bytes")
+
+
+def _check_places(call: Call, values: dict[str, Any]) -> None:
+    """A handle has one pointer mode for all scalars of a call."""
+    scalars = [values[p.name] for p in call.params if p.kind is Kind.SCALAR]
+    results = [values[p.name] for p in call.params if p.kind is Kind.RESULT]
+    if len({*(type(v) is int for v in scalars), *(v != 0 for v in results)}) > 1:
+        raise ProtocolError(f"{call.name}: scalars in two memories")

@@ -92,7 +92,11 @@ BROKEN: dict[str, tuple[tuple[Any, ...], str]] = {
     "a function of the greatest number": (
         ("cufft_run", 2**32 - 1, 0, 0, []), "no library has a function"),
     "a function that makes a handle": (
-        ("cufft_run", NUMBER_OF["cufftCreate"], 0, 0, [7]), "cufftCreate: it does not run"),
+        ("cufft_run", NUMBER_OF["cufftCreate"], 0, 0, [7]), "carries no call of cufftCreate"),
+    "a function of another library": (
+        ("cusparse_run", *carried("cufftXtExec", PLAN, N, N, 1)[1:]), "no call of cufftXtExec"),
+    "no sizes of a plan": (
+        carried("cufftXtMakePlanMany", PLAN, 1, b"", b"", 1, 1, 1, b"", 1, 1, 1, 1, 1), "n has 0"),
     "too few arguments": (carried("cufftXtExec", PLAN, N, N), NOT_DECLARED),
     "too many arguments": (carried("cufftXtExec", PLAN, N, N, 1, 1), NOT_DECLARED),
     "a number out of range": (carried("cufftXtExec", PLAN, N, N, 2**31), "is out of range"),

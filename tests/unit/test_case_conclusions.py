@@ -57,12 +57,16 @@ def test_a_result_on_which_native_runs_differ_may_be_as_far_from_them_as_they_ar
     unshown = [gave((sha, 1.0)) for sha in "ab"]  # bits that the fingerprint does not show
     assert verdict(gave(("c", 1.0 + 2**-52)), *unshown) is Verdict.PASS
     assert verdict(gave(("c", 1.0 + 2**-50)), *unshown) is Verdict.FAIL
-    assert verdict(gave(("c", 1.01), ("b0", 2.0)), *natives) is Verdict.PASS  # chance, too
+    assert verdict(gave(("c", 1.0005), ("b0", 2.0)), *natives) is Verdict.PASS  # chance, too
+    assert verdict(gave(("c", 1.01), ("b0", 2.0)), *natives) is Verdict.FAIL  # more than that
     rarely = [
         gave((f"a{i // 4}", 1.0 + (i // 4) / 1e6), (f"b{i}", 2.0 + i / 100)) for i in range(5)
     ]
     assert verdict(gave(("c", 1.0 - 1e-5), ("b0", 2.0)), *rarely) is Verdict.PASS
     assert verdict(gave(("c", 0.9), ("b0", 2.0)), *rarely) is Verdict.FAIL
+    wild = [gave((f"a{i}", i / 1e9), ("b", 5.0)) for i in range(2)]  # from nothing it is far
+    assert verdict(gave(("a0", 0.0), ("c", 5.001)), *wild) is Verdict.PASS
+    assert verdict(gave(("a0", 0.0), ("c", 5.1)), *wild) is Verdict.FAIL
     assert verdict(gave(("c", 1.03), ("b0", 2.0)), *natives) is Verdict.FAIL
     assert verdict(gave(("c", 1.0), ("b0", 2.0)), natives[0], natives[0]) is Verdict.FAIL
     found = conclude("case", gave(("a", 1.0), ("c", 2.01)), natives, 0.0, False)

@@ -78,6 +78,12 @@ def device() -> Device:
         ("cufftXtExec", [1, 0, 0, 2**31], "direction is no int"),
         ("cufftXtExec", [1, 0, [], 0], "output is no ptr"),
         ("cufftXtMakePlanMany", [*MAKE_PLAN[:2], b"1234", *MAKE_PLAN[3:]], "n has 4"),
+        ("cufftXtMakePlanMany", [*MAKE_PLAN[:2], b"", *MAKE_PLAN[3:]], "n has 0 bytes"),
+        (
+            "cusparseSpGEMM_compute",
+            [HANDLE, 0, 0, bytes(4), 1, 2, 64, 3, 0, 0, 4, 0, 0],
+            "scalars in two memories",
+        ),
         ("cufftXtMakePlanMany", [PLAN, -1, *MAKE_PLAN[2:]], "n has 8 bytes"),
         ("cusolverDnXgesvdjSetTolerance", [1, 2], "tolerance is no real"),
         ("cusolverDnXgesvdjSetTolerance", [1, b"1"], "tolerance is no real"),

@@ -129,6 +129,7 @@ void LibraryCall::read(Unpacker* u, size_t i) {
       return;
     case Parameter::kReal:
     case Parameter::kBytes:
+    case Parameter::kBytesOrNull:
       return get(*u, &bytes_[i]);
     case Parameter::kScalar:
       in_memory(!u->at_bytes());
@@ -153,6 +154,8 @@ bool LibraryCall::is_sound(size_t i) const {
     case Parameter::kScalar:
       return pointer_mode_ == 1 || (size != 0 && size <= kMaxScalar);
     case Parameter::kBytes:
+      return size == size_of(i);
+    case Parameter::kBytesOrNull:
       return size == 0 || size == size_of(i);
     default:
       return true;
@@ -184,6 +187,7 @@ void LibraryCall::place(size_t i) {
       return;
     case Parameter::kScalar:
     case Parameter::kBytes:
+    case Parameter::kBytesOrNull:
       if (!bytes_[i].size || !room(i, bytes_[i].size)) return;
       memcpy(memory_.back().get(), bytes_[i].data, bytes_[i].size);
       return;
@@ -243,6 +247,7 @@ int LibraryCall::run(Stream stream, uint64_t work_area) {
                        std::make_index_sequence<kMostWords>());
   }
   if (status) return status;
+  if (function_->works) owner_->known.insert(number_);
   const Parameter& first = parameter(0);
   if (first.kind == Parameter::kNew) (*handles_)[named_] = {values_[0], first.type, {}, {}, {}, {}};
   if (first.kind == Parameter::kGone) handles_->erase(named_);
@@ -254,20 +259,20 @@ int LibraryCall::set_up(Stream stream, uint64_t work_area) {
   const Loaded& library = *loaded[function_->library];
   LibraryHandle& h = *owner_;
   int status = 0;
-  first_ = h.known.insert(number_).second;
+  first_ = h.known.count(number_) == 0;
   if (h.stream != stream) {
     const uint64_t words[] = {h.real, reinterpret_cast<uint64_t>(stream)};
     status = call_with(library.set_stream, 0, words, std::make_index_sequence<2>());
-    h.stream = stream;
+    if (!status) h.stream = stream;
   }
   if (!status && library.set_pointer_mode && pointer_mode_ >= 0 &&
       h.pointer_mode != pointer_mode_) {
     status = library.set_pointer_mode(reinterpret_cast<void*>(h.real), pointer_mode_);
-    h.pointer_mode = pointer_mode_;
+    if (!status) h.pointer_mode = pointer_mode_;
   }
   if (!status && library.set_work_area && work_area && h.work_area != work_area) {
     status = library.set_work_area(static_cast<int>(h.real), reinterpret_cast<void*>(work_area));
-    h.work_area = work_area;
+    if (!status) h.work_area = work_area;
   }
   return status;
 }

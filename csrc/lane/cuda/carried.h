@@ -34,6 +34,7 @@ struct Parameter {
     kOut,
     kInOut,
     kBytes,
+    kBytesOrNull,
     kRoom,
     kScratch,
   };

@@ -1,4 +1,5 @@
 // Calls of cuBLAS, cublasLt and cuDNN, and the way of every call to its function.
+#include <cstring>
 #include <type_traits>
 
 #include "executor.h"
@@ -194,7 +195,10 @@ template <typename Call>
 void CudaExecutor::run_carried(const Call& c, Answer* a) {
   LibraryCall call(&library_handles_, c.function, c.arguments);
   const char* name = call.function().name;
-  if (!call.function().runs) throw std::invalid_argument(std::string(name) + ": it does not run");
+  constexpr const char* kCarriers[] = {"cufft_run", "cusolver_run", "cusparse_run"};
+  if (!call.function().runs || strcmp(kCarriers[call.function().library], c.kName) != 0) {
+    throw std::invalid_argument(std::string(c.kName) + ": it carries no call of " + name);
+  }
   if (!stream_handle(c.stream)) call.refuse(kNoLibraryHandle, "no such stream");
   if (call.refusal()) return a->fail(call.refusal(), kUnknown, call.why());
   int code = kSuccess;
