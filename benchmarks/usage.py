@@ -16,24 +16,33 @@ T = TypeVar("T")
 
 def watched(processes: Iterable[psutil.Process], work: Callable[[], T]) -> tuple[float, T]:
     """Per cent of one CPU that the processes use while the work is done, and its result."""
-    seen = list(processes)
-    before, start = cpu_seconds(seen), time.monotonic()
+    (used,), result = by_thread([processes], work)
+    return sum(used.values()), result
+
+
+def by_thread(
+    groups: Iterable[Iterable[psutil.Process]], work: Callable[[], T]
+) -> tuple[list[Counter[str]], T]:
+    """The same for several groups of processes, and by the names of their threads."""
+    seen = [list(processes) for processes in groups]
+    before, start = [cpu_seconds(group) for group in seen], time.monotonic()
     result = work()
-    return 100 * (cpu_seconds(seen) - before) / (time.monotonic() - start), result
+    after, seconds = [cpu_seconds(group) for group in seen], time.monotonic() - start
+    used = [now - then for now, then in zip(after, before, strict=True)]
+    return [Counter({name: 100 * s / seconds for name, s in one.items()}) for one in used], result
 
 
-def cpu_seconds(processes: Iterable[psutil.Process]) -> float:
-    """Of all their threads that still live; a process that has ended counts as nothing."""
-    return sum(sum(by_thread(process).values()) for process in processes)
+def cpu_seconds(processes: Iterable[psutil.Process]) -> Counter[str]:
+    """Of all their threads that still live, by name: the first word of schedstat, in nanoseconds.
 
-
-def by_thread(process: psutil.Process) -> Counter[str]:
-    """Seconds on a CPU, by the names of threads: the first word of their schedstat, in ns."""
+    A process that has ended counts as nothing.
+    """
     used: Counter[str] = Counter()
-    for task in Path(f"/proc/{process.pid}/task").glob("*"):
-        with suppress(OSError):
-            name = (task / "comm").read_text().strip()
-            used[name] += int((task / "schedstat").read_text().split()[0]) / 1e9
+    for process in processes:
+        for task in Path(f"/proc/{process.pid}/task").glob("*"):
+            with suppress(OSError):
+                name = (task / "comm").read_text().strip()
+                used[name] += int((task / "schedstat").read_text().split()[0]) / 1e9
     return used
 
 

@@ -7,8 +7,7 @@ GPU. So the server's own threads are told apart, and the whole stands beside an 
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 import psutil
@@ -36,17 +35,9 @@ def look(bench: Bench, ours: Team, native: Team) -> Iterator[Row]:
         one.go(bench.scale.alone)
     time.sleep(SETTLING)
     server, program = ours.place.server_processes(), psutil.Process(native.programs[0].pid)
-    before = used(server), used([program])
-    time.sleep(bench.scale.idle)
-    busy = used(server) - before[0], used([program]) - before[1]
-    shares = [{name: 100 * s / bench.scale.idle for name, s in one.items()} for one in busy]
+    shares, _ = by_thread([server, [program]], lambda: time.sleep(bench.scale.idle))
     own = sum(share for name, share in shares[0].items() if not name.startswith(DRIVERS))
     clients = f"{bench.clients} idle clients"
     yield Row(f"server's own threads, {clients}", "% CPU", {OURS: [own]}, NONE)
     all_threads = {OURS: [sum(shares[0].values())], NATIVE: [sum(shares[1].values())]}
     yield Row("and the driver's; natively one idle program", "% CPU", all_threads, AS_NATIVE)
-
-
-def used(processes: Iterable[psutil.Process]) -> Counter[str]:
-    """Seconds on a CPU by the names of threads."""
-    return sum(map(by_thread, processes), Counter())

@@ -14,34 +14,22 @@ from mnemosyne.codegen.text import HEADER
 
 _SEND = {Mode.ASYNC: "post", Mode.ONCE: "once", Mode.SYNC: "call"}
 
-#: How a parameter is wrapped, by its kind and way; {0} is its name, {1} its size, {2} its C type.
-_WRAPPED = {
-    (Kind.HANDLE, Way.IN): "Object<{2}>{{{0}}}",
-    (Kind.HANDLE, Way.NEW): "New<{2}>{{{0}}}",
-    (Kind.HANDLE, Way.GONE): "Gone<{2}>{{{0}}}",
-    (Kind.INT, Way.OUT): "Out<{2}>{{{0}}}",
-    (Kind.INT, Way.INOUT): "InOut<{2}>{{{0}}}",
-    (Kind.SCALAR, Way.IN): "Scalar{{{0}, {1}}}",
-    (Kind.RESULT, Way.IN): "Result{{{0}, {1}}}",
-    (Kind.BYTES, Way.IN): "HostBytes{{{0}, size_t({1})}}",
-    (Kind.BYTES, Way.OUT): "HostRoom{{{0}, size_t({1})}}",
-    (Kind.SCRATCH, Way.IN): "Scratch{{{0}}}",
-}
-#: What a parameter is for the lane.
-_KIND = {
-    (Kind.INT, Way.IN): "kNumber",
-    (Kind.INT, Way.OUT): "kOut",
-    (Kind.INT, Way.INOUT): "kInOut",
-    (Kind.REAL, Way.IN): "kReal",
-    (Kind.PTR, Way.IN): "kPointer",
-    (Kind.HANDLE, Way.IN): "kHandle",
-    (Kind.HANDLE, Way.NEW): "kNew",
-    (Kind.HANDLE, Way.GONE): "kGone",
-    (Kind.SCALAR, Way.IN): "kScalar",
-    (Kind.RESULT, Way.IN): "kResult",
-    (Kind.BYTES, Way.IN): "kBytes",
-    (Kind.BYTES, Way.OUT): "kRoom",
-    (Kind.SCRATCH, Way.IN): "kScratch",
+#: By a parameter's kind and way: how the client wraps it ({0} is its name, {1} its size, {2} its C
+#: type), and what it is for the lane.
+_FORMS = {
+    (Kind.INT, Way.IN): ("{0}", "kNumber"),
+    (Kind.INT, Way.OUT): ("Out<{2}>{{{0}}}", "kOut"),
+    (Kind.INT, Way.INOUT): ("InOut<{2}>{{{0}}}", "kInOut"),
+    (Kind.REAL, Way.IN): ("{0}", "kReal"),
+    (Kind.PTR, Way.IN): ("{0}", "kPointer"),
+    (Kind.HANDLE, Way.IN): ("Object<{2}>{{{0}}}", "kHandle"),
+    (Kind.HANDLE, Way.NEW): ("New<{2}>{{{0}}}", "kNew"),
+    (Kind.HANDLE, Way.GONE): ("Gone<{2}>{{{0}}}", "kGone"),
+    (Kind.SCALAR, Way.IN): ("Scalar{{{0}, {1}}}", "kScalar"),
+    (Kind.RESULT, Way.IN): ("Result{{{0}, {1}}}", "kResult"),
+    (Kind.BYTES, Way.IN): ("HostBytes{{{0}, size_t({1})}}", "kBytes"),
+    (Kind.BYTES, Way.OUT): ("HostRoom{{{0}, size_t({1})}}", "kRoom"),
+    (Kind.SCRATCH, Way.IN): ("Scratch{{{0}}}", "kScratch"),
 }
 _NUMBER = {"signed char": "kChar", "int": "kInt", "long long": "kLong", "size_t": "kSize"}
 _MOST_WORDS = 24  # csrc/lane/cuda/carried.h has the same
@@ -84,7 +72,7 @@ def _owner(call: Call) -> str:
 
 
 def _argument(call: Call, p: Field) -> str:
-    wrapped = _OR_NULL[p.kind] if p.may_be_null else _WRAPPED.get((p.kind, p.way), "{0}")
+    wrapped = _OR_NULL[p.kind] if p.may_be_null else _FORMS[p.kind, p.way][0]
     if call.described and (p.kind, p.way) == (Kind.HANDLE, Way.IN):
         wrapped = _DESCRIBED
     ctype = p.ctype.removesuffix("*") if p.kind in (Kind.HANDLE, Kind.INT) and _is_place(p) else ""
@@ -134,7 +122,7 @@ def _check_passing(call: Call) -> None:
 
 
 def _parameter(call: Call, p: Field, types: list[str]) -> str:
-    kind = f"P::{_KIND[p.kind, p.way]}{'OrNull' if p.may_be_null else ''}"
+    kind = f"P::{_FORMS[p.kind, p.way][1]}{'OrNull' if p.may_be_null else ''}"
     if p.kind is Kind.HANDLE:
         return f"{{{kind}, {types.index(p.of)}}}"
     if p.kind is Kind.INT:

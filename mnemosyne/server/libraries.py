@@ -143,10 +143,10 @@ _CARRIER = {call.name: call.via for call in SPEC.library_calls}
 
 def nothing(s: Session, c: LibraryCall) -> Outputs:
     """Executes nothing: all that comes back is zero. For a device without a library."""
-    return tuple(_zero(p, c.values) for p in c.call.params if comes_back(p, c.values))
+    return tuple(_zero(p, c.values) for p in c.call.params if _comes_back(p, c.values))
 
 
-def comes_back(p: Field, values: dict[str, Any]) -> bool:
+def _comes_back(p: Field, values: dict[str, Any]) -> bool:
     """Whether the reply holds a value for this parameter."""
     return p.way in (Way.OUT, Way.INOUT) or (p.kind is Kind.RESULT and values[p.name] == 0)
 
