@@ -169,7 +169,7 @@ def test_the_worst_window_counts_and_the_mean_is_the_measure() -> None:
     steady = [at / 10 for at in range(101)]
     slow_at_first = [at / 5 for at in range(26)] + [5 + at / 10 for at in range(1, 51)]
     found = list(distances([steady, slow_at_first], 5.0))
-    assert found[0] == pytest.approx(2 / 3, abs=0.04)  # 50 and 25 steps
+    assert found[0] == pytest.approx(2 / 3, abs=0.02)  # 50 and 25 steps
     assert found[-1] == pytest.approx(0.0, abs=0.01)
     assert found == sorted(found, reverse=True)
 
