@@ -1,9 +1,8 @@
 """What a case gave on either side, and what that says. Values in, values out.
 
 Where native runs agree on a case, ours must have the same bits. Where they do not, chance orders
-its sums, and each result may be as far from the nearest native one as native runs are apart in it;
-or in the result that varies most, up to CHANCE, because a few runs show chance in some results, and
-little of it in others.
+its sums, and each result may be as far from the nearest native one as native runs are apart in it,
+or as two roundings to its type: programs that start at another moment add in another order.
 """
 
 from __future__ import annotations
@@ -18,17 +17,19 @@ from benchmarks.checks.losses import distance, distance_to_nearest
 from benchmarks.checks.results import Check, Verdict
 
 LONGEST, NARROW = 160, 60  # characters of an error that is quoted: ours, native's
-RESOLUTION = 2.0**-52  # of a fingerprint, which is a double: bits may differ that it does not show
-CHANCE = 1e-3  # relative: what the order of a sum changes, also in 16 bits
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Results with their SHA-256 and fingerprint, or an error, or the reason of a skip."""
+    """Results with their SHA-256 and fingerprint, or an error, or the reason of a skip.
+
+    ``eps``: of the type of each result, 0 for whole numbers.
+    """
 
     shas: tuple[str, ...] = ()
     fingerprints: tuple[float, ...] = ()
+    eps: tuple[float, ...] = ()
     seconds: float | None = None  # of one step
     error: str = ""
     skip: str = ""
@@ -40,6 +41,7 @@ class Outcome:
         return cls(
             tuple(result["sha"] for result in results),
             tuple(float.fromhex(result["fingerprint"]) for result in results),
+            tuple(result["eps"] for result in results),
             said.get("seconds"),
             _ADDRESS.sub("0x...", said.get("error", "")),
             said.get("skip", ""),
@@ -98,13 +100,11 @@ def _results(ours: Outcome, natives: Sequence[Outcome], tolerance: float) -> tup
     if counts != {len(ours.shas)}:
         return False, f"{len(ours.shas)} results, natively {sorted(counts)}"
     places = list(zip(*(native.fingerprints for native in natives), strict=True))
-    near, chance = 0, min(CHANCE, max(map(_spread, places), default=0.0))
-    for place, sha in enumerate(ours.shas):
-        known = {native.shas[place] for native in natives}
-        if sha in known:
+    near, chance = 0, not agree(natives)
+    for place, (sha, eps) in enumerate(zip(ours.shas, ours.eps, strict=True)):
+        if sha in {native.shas[place] for native in natives}:
             continue
-        own = max(RESOLUTION, _spread(places[place])) if len(known) > 1 else 0.0
-        allowed = max(tolerance, chance, own)
+        allowed = max(tolerance, _spread(places[place]), eps if chance else 0.0)
         apart = distance_to_nearest(ours.fingerprints[place], *places[place])
         if apart > allowed or not allowed:
             nearest = f"{apart:.2g} from the nearest of {len(natives)} native runs"

@@ -68,8 +68,11 @@ def run(name: str) -> Answer:
     return {"results": list(itertools.chain(*results)), "seconds": seconds(made)}
 
 
-def told(tensors: Tensors) -> list[dict[str, str]]:
-    return [{"sha": sha(x), "fingerprint": fingerprint(x).hex()} for x in map(on_host, tensors)]
+def told(tensors: Tensors) -> list[dict[str, str | float]]:
+    return [
+        {"sha": sha(x), "fingerprint": fingerprint(x).hex(), "eps": eps(x.dtype)}
+        for x in map(on_host, tensors)
+    ]
 
 
 def on_host(x: Tensor) -> Tensor:
@@ -89,6 +92,11 @@ def fingerprint(x: Tensor) -> float:
     direction = torch.cos(torch.arange(len(x), dtype=torch.float64))
     size = max(1.0, float(direction.norm()))
     return 2 * float(x.norm()) + float(x @ direction) / size if len(x) else 0.0
+
+
+def eps(dtype: torch.dtype) -> float:
+    """How far apart two sums of the same numbers may be that are each rounded once, relatively."""
+    return torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
 
 
 def seconds(step: Step) -> float:
