@@ -79,7 +79,8 @@ class Executor {
   // Executes a frame that is_for_lane(). Throws std::invalid_argument when it is not as the
   // specification says, ContextLost when no call can succeed any more.
   virtual void run(Number number, Unpacker& fields, Answer* answer) = 0;
-  // No frame has come for a moment.
+  // No frame has come for a moment; and: for so long that the lane goes to sleep.
+  virtual void pause() {}
   virtual void rest() {}
   // The lane is closing: whatever waits in here returns.
   virtual void stop() {}

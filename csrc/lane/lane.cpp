@@ -16,7 +16,7 @@ namespace mnemosyne {
 namespace {
 
 constexpr uint64_t kPublishedAtOnce = 4 << 10;  // bytes of frames
-constexpr auto kRest = std::chrono::microseconds(40);
+constexpr auto kPause = std::chrono::microseconds(40);
 constexpr auto kSpin = std::chrono::microseconds(1000);
 constexpr auto kNap = std::chrono::microseconds(100);
 constexpr unsigned kCpusToSpin = 4;  // on a smaller machine the client needs the CPU
@@ -78,8 +78,8 @@ void Lane::hand_over() {
 }
 
 bool Lane::wait_for_frames() {
-  if (executor_ && spin()) return !stop_;
   while (!stop_) {
+    if (executor_ && spin()) break;  // also when it was woken for frames that are yet to come
     if (channel_->head.load(std::memory_order_acquire) != tail_) return true;
     channel_->server_sleeps.store(1, std::memory_order_seq_cst);
     if (channel_->head.load(std::memory_order_seq_cst) == tail_ && !stop_) {
@@ -87,7 +87,7 @@ bool Lane::wait_for_frames() {
     }
     channel_->server_sleeps.store(0, std::memory_order_relaxed);
   }
-  return false;
+  return !stop_;
 }
 
 // Waits without sleeping; false when it has been long enough.
@@ -95,20 +95,21 @@ bool Lane::spin() {
   static const bool worthwhile = std::thread::hardware_concurrency() >= kCpusToSpin;
   using Clock = std::chrono::steady_clock;
   auto start = Clock::now();
-  bool rested = false;
+  bool paused = false;
   while (!stop_) {
     for (int i = 0; i < 64; ++i) {
       if (channel_->head.load(std::memory_order_acquire) != tail_) return true;
       __builtin_ia32_pause();
     }
     auto waited = Clock::now() - start;
-    if (!rested && (waited > kRest || !worthwhile)) {
-      executor_->rest();
-      rested = true;
+    if (!paused && waited > kPause) {
+      executor_->pause();
+      paused = true;
     }
-    if (waited > kSpin || !worthwhile) return false;
+    if (waited > kSpin || !worthwhile) break;
   }
-  return true;
+  executor_->rest();
+  return false;
 }
 
 // Runs what the executor can; true when the ring is empty.

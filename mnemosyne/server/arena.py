@@ -1,8 +1,8 @@
 """Device memory of one session: allocations inside chunks inside its slot of the address space.
 
-How this works: memory comes in chunks; an allocation of BIG bytes or more gets one of its own, the
-others share chunks that grow from 2 to 16 MiB with what the session has allocated in them. A chunk
-that is wholly free again is given back. Pure: the owner is told of chunks through ``Chunks`` and
+How this works: memory comes in chunks. An allocation that fills one, or that is BIG, gets one of its
+own; the others share chunks of 2 to 16 MiB, an eighth of what the session has allocated in them. A
+chunk that is wholly free again is given back. Pure: the owner is told of chunks through ``Chunks`` and
 does the mapping.
 """
 
@@ -19,6 +19,7 @@ ALIGNMENT = 512
 MIN_CHUNK = 2 << 20
 MAX_CHUNK = 16 << 20
 BIG = 16 << 20
+SHARE = 8  # what lies unused at the end of the last shared chunk is at most this part of the rest
 
 
 class Chunks(Protocol):
@@ -52,7 +53,7 @@ class Arena:
         rounded = _round_up(max(size, 1), ALIGNMENT)
         if self.used + rounded > self.quota:
             raise CallError(OUT_OF_MEMORY, self._refusal(size))
-        pointer = self._free.take(rounded) if rounded < BIG else None
+        pointer = self._free.take(rounded) if _shares(rounded) else None
         if pointer is None:
             pointer = self._take_new(rounded)
         self._note(pointer, rounded)
@@ -129,9 +130,9 @@ class Arena:
 
     def _take_new(self, size: int) -> int:
         length = _round_up(size, MIN_CHUNK)
-        if size < BIG:
-            doubled = _round_up(self._small, MIN_CHUNK)
-            length = max(length, min(doubled, MAX_CHUNK, self._room()))
+        if _shares(size):
+            share = _round_up(self._small // SHARE, MIN_CHUNK)
+            length = max(length, min(share, MAX_CHUNK, self._room()))
         start = self._place(length, lambda offset: self._chunks.make(offset, length))
         self._add_chunk(start, length)
         self._open(start, length)
@@ -178,7 +179,7 @@ class Arena:
 
     def _count(self, size: int, times: int) -> None:
         self.used += times * size
-        if size < BIG:
+        if _shares(size):
             self._small += times * size
 
     def _chunk_of(self, pointer: int) -> int:
@@ -186,6 +187,11 @@ class Arena:
 
     def _refusal(self, size: int) -> str:
         return f"{size} bytes are more than is left of the quota ({self.used} of {self.quota} used)"
+
+
+def _shares(size: int) -> bool:
+    """Whether an allocation of this size shares a chunk; PyTorch's allocator asks for whole ones."""
+    return size < BIG and size % MIN_CHUNK != 0
 
 
 def _round_up(size: int, unit: int) -> int:

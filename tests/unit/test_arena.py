@@ -87,13 +87,19 @@ def check_against(model: dict[int, int], arena: Arena, rng: random.Random) -> No
         assert not arena.free(pointer + 1)
 
 
-def test_chunks_double_up_to_a_bound() -> None:
+def test_shared_chunks_grow_and_leave_at_most_an_eighth_unused() -> None:
     arena, chunks = new_arena()
-    while len(chunks.live) < 10:
-        arena.malloc(BIG - ALIGNMENT)
-    sizes = [size for _, size in sorted(chunks.live.items())]
-    assert max(sizes) == MAX_CHUNK
-    assert sizes[:2] == [BIG, BIG]  # at least what was asked for
+    while arena.used < 400 * MIB:
+        arena.malloc(MIB)
+        assert sum(chunks.live.values()) <= arena.used + arena.used // 8 + MIN_CHUNK
+    assert max(chunks.live.values()) == MAX_CHUNK
+    assert len(chunks.live) < 50
+
+
+def test_a_shared_chunk_holds_at_least_what_was_asked_for() -> None:
+    arena, chunks = new_arena()
+    arena.malloc(BIG - ALIGNMENT)
+    assert list(chunks.live.values()) == [BIG]
 
 
 def test_small_allocations_share_a_chunk_of_two_mebibytes() -> None:
@@ -101,6 +107,14 @@ def test_small_allocations_share_a_chunk_of_two_mebibytes() -> None:
     for _ in range(100):
         arena.malloc(1000)
     assert list(chunks.live.values()) == [MIN_CHUNK]
+
+
+def test_an_allocation_that_fills_a_chunk_has_it_alone() -> None:
+    arena, chunks = new_arena()
+    arena.malloc(100)
+    pointers = [arena.malloc(count * MIN_CHUNK) for count in (1, 1, 5)]
+    assert sum(chunks.live.values()) == 8 * MIN_CHUNK
+    assert [chunks.live[pointer - BASE] for pointer in pointers] == [2 * MIB, 2 * MIB, 10 * MIB]
 
 
 def test_a_big_allocation_has_its_own_chunk() -> None:

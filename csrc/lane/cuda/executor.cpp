@@ -120,6 +120,10 @@ void CudaExecutor::open(Channel* channel) {
 
 void CudaExecutor::begin() { driver().cuCtxSetCurrent(context_); }
 
+void CudaExecutor::pause() {
+  if (!streams_.idle()) watch_->report(streams_.fence_reached());
+}
+
 void CudaExecutor::rest() {
   if (!streams_.idle()) watch_->report(streams_.fence_all());
 }

@@ -62,6 +62,7 @@ class CudaExecutor : public Executor, public Watched {
   void open(Channel* channel) override;
   void begin() override;
   void run(Number number, Unpacker& fields, Answer* answer) override;
+  void pause() override;
   void rest() override;
   void stop() override { stopped_ = true; }
 

@@ -139,6 +139,14 @@ int Streams::fence_all() {
   return kSuccess;
 }
 
+int Streams::fence_reached() {
+  for (auto& stream : all_) {
+    if (stream->finished->load(std::memory_order_acquire) != stream->fenced) continue;
+    if (int code = fence(stream.get())) return code;
+  }
+  return kSuccess;
+}
+
 int Streams::join_all(Stream waiter) {
   for (auto& stream : all_) {
     if (stream->idle()) continue;
