@@ -1,17 +1,17 @@
 """Part fairness: programs that do the same get as far as each other in any few seconds.
 
 With large models the GPU is what they share. Smaller ones are bound by the processor that each
-program's own thread happens to have, and no way of sharing a GPU makes these equal.
+program's own thread happens to have, and no way of sharing a GPU makes these equal. How unequal the
+machine's processors are, loops show that use nothing else.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 from benchmarks.bench import Bench, Team, attempted, everybody, load, sharing, teams
-from benchmarks.rows import AtMost, Row
+from benchmarks.rows import SLICES, AtMost, Row, Target
 
 GOAL = (AtMost(5.0),)
 SHIFT = 0.1  # of a window, between the beginnings of two
@@ -20,16 +20,22 @@ SHIFT = 0.1  # of a window, between the beginnings of two
 def run(bench: Bench) -> Iterator[Row]:
     with teams(bench, sharing(bench), bench.clients) as sides:
         for size in dict.fromkeys([bench.scale.sizes[-1], bench.middle]):
-            look_at = partial(look, bench, sides, size)
-            yield from attempted("fairness", "% apart", look_at, *sides.values())
+            yield from look(bench, sides, f"decoders {size}", f"decoder-{size}-bf16", GOAL)
+        yield from look(bench, {SLICES: sides[SLICES]}, "loops without a GPU", "loop", ())
 
 
-def look(bench: Bench, sides: dict[str, Team], size: str) -> Iterator[Row]:
+def look(
+    bench: Bench, sides: dict[str, Team], what: str, workload: str, goal: Sequence[Target]
+) -> Iterator[Row]:
     """Each side works once."""
-    load(bench.scale, everybody(sides), f"decoder-{size}-bf16")
-    found = {side: [largest_distance(bench, one)] for side, one in sides.items()}
-    window = f"any {bench.scale.fairness_window:g} s"
-    yield Row(f"{bench.clients} equal decoders {size}, steps in {window}", "% apart", found, GOAL)
+
+    def rows() -> Iterator[Row]:
+        load(bench.scale, everybody(sides), workload)
+        found = {side: [largest_distance(bench, one)] for side, one in sides.items()}
+        window = f"any {bench.scale.fairness_window:g} s"
+        yield Row(f"{bench.clients} equal {what}, steps in {window}", "% apart", found, goal)
+
+    yield from attempted("fairness", "% apart", rows, *sides.values())
 
 
 def largest_distance(bench: Bench, one: Team) -> float:

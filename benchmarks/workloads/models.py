@@ -1,4 +1,4 @@
-"""The workloads by name: ``decoder-base-bf16``, ``demo-encoder``, ``resnet50``, ``gpt2``."""
+"""The workloads by name: ``decoder-base-bf16``, ``demo-encoder``, ``gpt2``, ``loop``."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from benchmarks.workloads.gpt2 import make_generator
 DEMOS = Path(__file__).resolve().parents[2] / "demos"
 BATCHES = {"tiny": 10, "base": 10, "large": 2}  # steps between two looks at the losses
 ENDLESS = 1 << 60
+LOOPS = 1000  # calls in one step
 IMAGES, SMALL_IMAGES = (32, 3, 224, 224), (2, 3, 64, 64)
 
 
@@ -42,6 +43,8 @@ def make(name: str, device: torch.device, small: bool) -> Workload:
     if kind == "gpt2":
         generator = make_generator(device, small)
         return Workload(generator.generate, generator.length)
+    if kind == "loop":
+        return Workload(loop, 1)
     size, precision = details
     return Workload(transformer(kind, size, precision, device), 1 if small else BATCHES[size])
 
@@ -74,6 +77,14 @@ def demo(kind: str, device: torch.device) -> Run:
         return []
 
     return run
+
+
+def loop(steps: int) -> list[float]:
+    """Calls of PyTorch that need a processor and no other device."""
+    x = torch.zeros(8)
+    for _ in range(steps * LOOPS):
+        x.add_(1)
+    return []
 
 
 def resnet50(device: torch.device, shape: tuple[int, ...]) -> Run:

@@ -1,7 +1,7 @@
 // CUDA lanes over the fake driver: two sessions, each with two client threads, and one event loop
 // that does what the worker's does. What the threads read back is checked.
 //
-//   executor traffic|close|fault SEED
+//   executor traffic|close|fault|fences SEED
 //
 // Prints "ok"; anything else, or a sanitizer's report, is a failure.
 #include "../../csrc/lane/cuda/executor.h"
@@ -40,6 +40,7 @@ using Random = std::mt19937_64;
 
 constexpr size_t kChunk = 2 << 20, kHost = 1 << 20, kStaging = 512 << 10;
 constexpr size_t kWords = cuda::Streams::kMost * sizeof(uint32_t);
+constexpr size_t kPage = 4096;
 constexpr uint64_t kFill = 1, kIllegal = 2;  // numbers of functions
 
 void expect(bool holds, const char* what) {
@@ -560,9 +561,36 @@ void fault(uint64_t seed) {
 
 }  // namespace
 
+// A fence costs the GPU time: pauses bring none while it has not come to the last one.
+void fences(uint64_t) {
+  Gpu gpu;
+  auto* words = reinterpret_cast<std::atomic<uint32_t>*>(new_pages(kWords + kPage));
+  ok(CUDA(cuMemHostRegister)(words, kWords + kPage, CU_MEMHOSTREGISTER_PORTABLE));
+  std::atomic<uint32_t>* gate = words + cuda::Streams::kMost;
+  auto handle = reinterpret_cast<CUstream>(gpu.stream());
+  cuda::Streams streams(words);
+  streams.add(0, handle, true);
+  cuda::SessionStream* s = streams.find(0);
+  auto operation = [s](int fenced, const char* what) {
+    cuda::Streams::count(s);
+    return [=](int code) { expect(code == 0 && s->fenced == uint32_t(fenced), what); };
+  };
+  auto gate_address = reinterpret_cast<CUdeviceptr>(gate);
+  ok(CUDA(cuStreamWaitValue32)(handle, gate_address, 1, CU_STREAM_WAIT_VALUE_EQ));
+  operation(1, "a pause brings the first fence")(streams.fence_reached());
+  operation(1, "a pause brings none to a busy GPU")(streams.fence_reached());
+  operation(3, "a rest brings one")(streams.fence_all());
+  gate->store(1);
+  ok(CUDA(cuStreamSynchronize)(handle));
+  expect(streams.idle(), "all is done");
+  operation(4, "a pause brings one to a GPU that has come so far")(streams.fence_reached());
+  ok(static_cast<CUresult>(streams.synchronize()));
+  streams.destroy_all();
+}
+
 int main(int argc, char** argv) {
   const std::map<std::string, void (*)(uint64_t)> tests = {
-      {"traffic", traffic}, {"close", close_in_traffic}, {"fault", fault}};
+      {"traffic", traffic}, {"close", close_in_traffic}, {"fault", fault}, {"fences", fences}};
   auto test = argc == 3 ? tests.find(argv[1]) : tests.end();
   if (test == tests.end()) return fprintf(stderr, "usage: executor TEST SEED\n"), 2;
   test->second(strtoull(argv[2], nullptr, 10));

@@ -126,6 +126,12 @@ def test_cuda_lanes_on_the_fake_driver(
         assert native.run("executor", test, seed, **cuda_lanes) == "ok"
 
 
+def test_short_pauses_bring_no_fences_while_the_gpu_is_behind(
+    native: Native, cuda_lanes: dict[str, str]
+) -> None:
+    assert native.run("executor", "fences", "1", **cuda_lanes) == "ok"
+
+
 @pytest.fixture
 def kernel(tmp_path: Path) -> Path:
     """A fatbin with one kernel of a pointer and a number."""
