@@ -15,7 +15,7 @@ import msgpack
 
 from mnemosyne.protocol.errors import ProtocolError
 
-#: Longest control message in bytes; a journal with thousands of objects stays far below it.
+#: Longest control message in bytes. A longer journal travels in parts.
 MAX_CONTROL = 1 << 26
 _LENGTH = struct.Struct("<I")
 #: MemoryError: a list that claims more elements than there is room for.
@@ -96,7 +96,8 @@ class Ready:
 
 @dataclass(frozen=True)
 class Open:
-    """Supervisor to worker: serve this session. fds: channel, host slot, then its chunks."""
+    """Supervisor to worker: serve this session, whose journal came in Journal messages before.
+    fds: channel, host slot, then its chunks."""
 
     KIND: ClassVar[int] = 11
     session: int
@@ -109,7 +110,6 @@ class Open:
     quota: int
     priority: int
     chunks: list[list[int]]  # [[offset in the device slot, bytes], ...]
-    journal: list[list[Any]]  # [[key, value], ...] in the order first written
 
 
 @dataclass(frozen=True)
@@ -160,11 +160,12 @@ class ChunkGone:
 
 @dataclass(frozen=True)
 class Journal:
-    """Worker to supervisor: entries of a session's journal; a nil value removes the key."""
+    """Worker to supervisor: entries of a session's journal; a nil value removes the key.
+    Supervisor to worker: some of those that are left, in the order first written."""
 
     KIND: ClassVar[int] = 17
     session: int
-    entries: list[list[Any]]
+    entries: list[list[Any]]  # [[key, value], ...]
 
 
 @dataclass(frozen=True)
@@ -194,9 +195,17 @@ class Start:
     KIND: ClassVar[int] = 20
 
 
+@dataclass(frozen=True)
+class Ending:
+    """Worker to supervisor: a session that is to end still has work, which goes on."""
+
+    KIND: ClassVar[int] = 21
+    session: int
+
+
 Control = (
     Hello | Welcome | Refusal | Status | Ready | Open | Opened | Close | Closed | Chunk | ChunkGone
-    | Journal | Shutdown | Lost | Start
+    | Journal | Shutdown | Lost | Start | Ending
 )  # fmt: skip
 _KINDS: dict[int, type[Any]] = {cls.KIND: cls for cls in Control.__args__}
 _TYPES = {"int": int, "str": str, "bytes": bytes}

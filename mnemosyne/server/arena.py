@@ -1,9 +1,9 @@
 """Device memory of one session: allocations inside chunks inside its slot of the address space.
 
-How this works: memory comes in chunks. An allocation that fills one, or that is BIG, gets one of its
-own; the others share chunks of 2 to 16 MiB, an eighth of what the session has allocated in them. A
-chunk that is wholly free again is given back. Pure: the owner is told of chunks through ``Chunks`` and
-does the mapping.
+How this works: memory comes in chunks. An allocation that fills one, or that is BIG, gets one of
+its own; the others share chunks of 2 to 16 MiB, an eighth of what the session has allocated in
+them. A chunk that is wholly free again is given back. Pure: the owner is told of chunks through
+``Chunks`` and does the mapping.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ class Chunks(Protocol):
     def adopt(self, offset: int, size: int, source: int) -> None:
         """The memory at address ``source``, another session's chunk, is here, too."""
 
+    def is_short(self) -> bool:
+        """Whether there can be few more: they should be large."""
+
 
 class Arena:
     """Hands out addresses from ``base`` on; ``quota`` bounds the sum of what it has handed out."""
@@ -38,7 +41,8 @@ class Arena:
         self.base = base
         self.quota = quota
         self.used = 0
-        self._small = 0  # bytes of allocations that share chunks
+        self._small = 0  # bytes of allocations that do not fill chunks
+        self._held = 0  # bytes of all chunks but adopted ones
         self._chunks = chunks
         self._slot = FreeRanges()  # of whole chunks
         self._slot.give(base, slot_bytes)
@@ -53,7 +57,7 @@ class Arena:
         rounded = _round_up(max(size, 1), ALIGNMENT)
         if self.used + rounded > self.quota:
             raise CallError(OUT_OF_MEMORY, self._refusal(size))
-        pointer = self._free.take(rounded) if _shares(rounded) else None
+        pointer = self._free.take(rounded) if self._shares(rounded) else None
         if pointer is None:
             pointer = self._take_new(rounded)
         self._note(pointer, rounded)
@@ -70,6 +74,7 @@ class Arena:
         length = self._chunk_size[chunk]
         if self._free.give(pointer, size, chunk, chunk + length) == (chunk, length):
             self._free.take_at(chunk, length)
+            self._held -= length
             self._drop(chunk, length)
         return True
 
@@ -130,14 +135,22 @@ class Arena:
 
     def _take_new(self, size: int) -> int:
         length = _round_up(size, MIN_CHUNK)
-        if _shares(size):
+        if self._shares(size):
             share = _round_up(self._small // SHARE, MIN_CHUNK)
-            length = max(length, min(share, MAX_CHUNK, self._room()))
+            wanted = MAX_CHUNK if self._chunks.is_short() else min(share, MAX_CHUNK)
+            length = max(length, min(wanted, self._room()))
+        if self._held + length > 2 * self.quota + MAX_CHUNK:
+            raise CallError(
+                OUT_OF_MEMORY, f"{self._refusal(size)}; what is free is in small pieces"
+            )
         start = self._place(length, lambda offset: self._chunks.make(offset, length))
         self._add_chunk(start, length)
         self._open(start, length)
         self._free.take_at(start, size)
         return start
+
+    def _shares(self, size: int) -> bool:
+        return _is_odd(size) or (size < BIG and self._chunks.is_short())
 
     def _place(self, length: int, fill: Callable[[int], None]) -> int:
         """Finds room for a chunk, which ``fill`` puts at its offset."""
@@ -164,6 +177,7 @@ class Arena:
 
     def _open(self, start: int, length: int) -> None:
         """Allocations may lie in this chunk."""
+        self._held += length
         self._free.give(start, length, start, start + length)
 
     def _drop(self, start: int, length: int) -> None:
@@ -179,7 +193,7 @@ class Arena:
 
     def _count(self, size: int, times: int) -> None:
         self.used += times * size
-        if _shares(size):
+        if _is_odd(size):
             self._small += times * size
 
     def _chunk_of(self, pointer: int) -> int:
@@ -189,8 +203,8 @@ class Arena:
         return f"{size} bytes are more than is left of the quota ({self.used} of {self.quota} used)"
 
 
-def _shares(size: int) -> bool:
-    """Whether an allocation of this size shares a chunk; PyTorch's allocator asks for whole ones."""
+def _is_odd(size: int) -> bool:
+    """Whether it does not fill chunks; PyTorch's allocator asks for whole ones."""
     return size < BIG and size % MIN_CHUNK != 0
 
 

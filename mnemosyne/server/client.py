@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
-from mnemosyne.protocol.control import Open, Ready, Welcome
+from mnemosyne.protocol.control import Control, Journal, Open, Ready, Welcome
 from mnemosyne.server.journal import KeptJournal
 from mnemosyne.server.listener import Peer
 from mnemosyne.server.session import Layout
@@ -19,6 +21,7 @@ class State(Enum):
     RUNNING = "running"
     CLOSING = "closing"  # the client is gone; the worker has been asked to end it
     LATE = "closing late"  # the worker is slow to end it; its place is free for another client
+    ENDED = "ended"  # its files are closed
 
 
 @dataclass(eq=False)
@@ -36,6 +39,8 @@ class Client:
     state: State = State.OPENING
     chunks: dict[int, tuple[int, int]] = field(default_factory=dict)  # offset: (size, fd)
     journal: KeptJournal = field(default_factory=KeptJournal)
+    hung: asyncio.TimerHandle | None = None  # its worker is taken for hung then
+    strikes: int = 0  # workers that died while they opened it
 
     def __str__(self) -> str:
         return (
@@ -47,15 +52,17 @@ class Client:
         """Whether it takes one of the places for clients."""
         return self.state is not State.LATE
 
-    def open_message(self) -> tuple[Open, tuple[int, ...]]:
+    def messages(self) -> Iterator[tuple[Control, tuple[int, ...]]]:
         """What a worker needs to serve it, with the fds that ride along."""
+        for entries in self.journal.parts():
+            yield Journal(self.number, entries), ()
         at, chunks = self.layout, sorted(self.chunks.items())
         message = Open(
             self.number, self.slot, at.device_base, at.device_bytes, at.host_base, at.host_bytes,
             at.staging_bytes, at.quota, self.peer.hello.priority,
-            [[offset, size] for offset, (size, _) in chunks], self.journal.entries(),
+            [[offset, size] for offset, (size, _) in chunks],
         )  # fmt: skip
-        return message, (self.channel, self.host, *(fd for _, (_, fd) in chunks))
+        yield message, (self.channel, self.host, *(fd for _, (_, fd) in chunks))
 
     def status_row(self, now: float) -> list[object]:
         """One row of the Status control message."""
@@ -72,6 +79,9 @@ class Client:
 
     def release(self) -> None:
         """Closes everything; what nobody else holds is given back to the system."""
+        self.state = State.ENDED
+        if self.hung:
+            self.hung.cancel()
         self.peer.wire.close()
         for fd in (self.channel, self.host, self.pidfd, *(fd for _, fd in self.chunks.values())):
             os.close(fd)

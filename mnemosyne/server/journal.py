@@ -9,6 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgpack
+
+_PART_BYTES = 8 << 20  # of a message, and one entry more
+
 Entries = list[list[Any]]
 
 
@@ -47,6 +51,19 @@ class KeptJournal:
 
     def entries(self) -> Entries:
         return [[key, value] for key, value in self._values.items()]
+
+    def parts(self) -> Iterator[Entries]:
+        """The same, in lists that fit into a control message each."""
+        part: Entries = []
+        size = 0
+        for entry in self.entries():
+            part.append(entry)
+            size += len(msgpack.packb(entry))
+            if size > _PART_BYTES:
+                yield part
+                part, size = [], 0
+        if part:
+            yield part
 
     def sum_of(self, kind: str) -> int:
         """The sum of all values of one kind, for example the bytes of all allocations."""

@@ -27,6 +27,7 @@ from mnemosyne.protocol.control import (
     Close,
     Closed,
     Control,
+    Ending,
     Journal,
     Lost,
     Opened,
@@ -37,13 +38,14 @@ from mnemosyne.protocol.control import (
 from mnemosyne.server import versions
 from mnemosyne.server.client import Client, State, welcome
 from mnemosyne.server.listener import Peer
+from mnemosyne.server.opening import Opening
 from mnemosyne.server.slots import layout, slots_for
 from mnemosyne.server.workerprocess import CANNOT_SERVE, WorkerOptions, WorkerProcess
 
 log = logging.getLogger("mnemosyne")
 
 _CLOSE_SECONDS = 1.5  # until a session that ends slowly gives up its place
-_HUNG_SECONDS = 10.0  # until its worker is taken for hung
+_HUNG_SECONDS = 10.0  # without progress, until its worker is taken for hung
 _MAX_DEATHS, _DEATHS_SECONDS = 3, 10.0
 _SHUTDOWN_SECONDS = 1.0
 _LAST_WORDS_SECONDS = 0.01  # until a frozen worker certainly says no more
@@ -87,6 +89,7 @@ class Supervisor:
         self._spare: WorkerProcess | None = None  # has done all it can without the device
         self._frozen: list[WorkerProcess] = []  # have lost the device
         self._worker = self._start_worker()
+        self._opening = Opening(lambda message, fds: self._worker.send(message, fds), self._abandon)
 
     # Clients
 
@@ -123,7 +126,7 @@ class Supervisor:
         self._clients[client.number] = client
         self._loop.add_reader(client.pidfd, self._end, client, "its process has ended")
         peer.ended = lambda: self._end(client, "it closed its connection")
-        self._worker.send(*client.open_message())
+        self._opening.add(client)
 
     def _why_not(self, peer: Peer) -> str:
         counted = [client for client in self._clients.values() if client.counts]
@@ -171,7 +174,7 @@ class Supervisor:
 
         It may have ended meanwhile, and the numbers of its files may be another client's by now.
         """
-        if client.number not in self._clients or client.state in (State.CLOSING, State.LATE):
+        if client.state not in (State.OPENING, State.RUNNING):
             return
         client.state = State.CLOSING
         log.info("%s ends: %s", client, reason)
@@ -179,17 +182,21 @@ class Supervisor:
         _native.mark_dead(client.channel, f"the session has ended: {reason}")
         self._worker.send(Close(client.number, reason))
         self._loop.call_later(_CLOSE_SECONDS, self._closes_late, client)
-        self._loop.call_later(_HUNG_SECONDS, self._never_closes, client, self._worker)
+        self._expect_end(client)
 
     def _closes_late(self, client: Client) -> None:
         if self._clients.get(client.number) is client and client.state is State.CLOSING:
             client.state = State.LATE
             log.warning("the worker is slow to end %s; its place is free already", client)
 
-    def _never_closes(self, client: Client, worker: WorkerProcess) -> None:
-        if self._clients.get(client.number) is client and worker is self._worker:
-            log.error("the worker does not end %s; restarting the worker", client)
-            worker.kill()
+    def _expect_end(self, client: Client) -> None:
+        if client.hung:
+            client.hung.cancel()
+        client.hung = self._loop.call_later(_HUNG_SECONDS, self._never_closes, client)
+
+    def _never_closes(self, client: Client) -> None:
+        log.error("the worker does not end %s; restarting the worker", client)
+        self._worker.kill()
 
     def _release(self, client: Client) -> None:
         del self._clients[client.number]
@@ -227,8 +234,7 @@ class Supervisor:
         self._ready = ready
         self._memory = self._memory or ready.memory  # later ones find what clients have missing
         for client in list(self._clients.values()):
-            if client.state in (State.OPENING, State.RUNNING):
-                self._worker.send(*client.open_message())
+            self._opening.add(client)
         waiting, self._waiting = self._waiting, []
         for peer in waiting:
             peer.ended = lambda: None
@@ -255,6 +261,7 @@ class Supervisor:
         return self._ready.device if self._ready else ""
 
     def _opened(self, message: Opened) -> None:
+        self._opening.opened(message.session)
         client = self._clients.get(message.session)
         if client is None:
             return
@@ -267,6 +274,10 @@ class Supervisor:
         answer = welcome(self._ready, client, client.layout.quota)
         client.peer.wire.send(answer, (client.channel, client.host))
         log.info("%s attached, %d MiB", client, client.layout.quota >> 20)
+
+    def _ending(self, message: Ending) -> None:
+        if client := self._clients.get(message.session):
+            self._expect_end(client)
 
     def _closed(self, message: Closed) -> None:
         client = self._clients.get(message.session)
@@ -327,6 +338,7 @@ class Supervisor:
             return
         self._ready = None
         worker.drain()
+        self._opening.stop(culprit=not self._device_lost)
         for client in list(self._clients.values()):
             self._survive(client)
         if not self._device_lost:
@@ -395,6 +407,7 @@ _FROM_WORKER: dict[type[Any], Callable[..., None]] = {
     Ready: Supervisor._worker_ready,
     Opened: Supervisor._opened,
     Closed: Supervisor._closed,
+    Ending: Supervisor._ending,
     Chunk: Supervisor._chunk,
     ChunkGone: Supervisor._chunk_gone,
     Journal: Supervisor._journal,

@@ -7,14 +7,18 @@ message without fds together with the next one's, so the reader hands out fds as
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import select
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 from mnemosyne.protocol import ProtocolError
 from mnemosyne.protocol.control import MAX_CONTROL, Chunk, Control, Open, Reader, encode
+
+log = logging.getLogger("mnemosyne")
 
 _READ_BYTES = 1 << 16
 _FDS_PER_SEND = 200  # the kernel takes 253
@@ -52,10 +56,13 @@ class Wire:
         return self._socket.fileno() >= 0
 
     def send(self, message: Control, fds: Sequence[int] = ()) -> None:
-        """Sends now or when the peer has room; the caller keeps its fds and may close them."""
+        """Sends now or when the peer has room; the caller keeps its fds and may close them.
+
+        Raises OSError when the process may not have that many files.
+        """
         if not self.open:
             return
-        data, rest = encode(message), [os.dup(fd) for fd in fds]
+        data, rest = encode(message), _duplicates(fds)
         while len(rest) > _FDS_PER_SEND:
             self._unsent.append((data[:1], rest[:_FDS_PER_SEND]))
             data, rest = data[1:], rest[_FDS_PER_SEND:]
@@ -127,6 +134,9 @@ class Wire:
             self._take(data)
         except ProtocolError as error:
             self._end(error)
+        except Exception:  # the messages after it, and whose fds are whose, are lost
+            log.exception("bug: a control message was not handled")
+            self._end(ProtocolError("the server failed; its log has the details"))
         return self.open
 
     def _take(self, data: bytes) -> None:
@@ -149,6 +159,17 @@ class Wire:
         if self.open:
             self.close()
             self._loop.call_soon(self._ended, error)
+
+
+def _duplicates(fds: Sequence[int]) -> list[int]:
+    """All of them or none. Raises OSError."""
+    with ExitStack() as undo:
+        made = []
+        for fd in fds:
+            made.append(os.dup(fd))
+            undo.callback(os.close, made[-1])
+        undo.pop_all()
+    return made
 
 
 def _fd_count(message: Control) -> int:

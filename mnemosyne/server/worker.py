@@ -29,11 +29,10 @@ import uvloop
 from mnemosyne import _native
 from mnemosyne.protocol import ProtocolError
 from mnemosyne.protocol.control import (
-    Chunk,
-    ChunkGone,
     Close,
     Closed,
     Control,
+    Ending,
     Journal,
     Lost,
     Open,
@@ -44,16 +43,25 @@ from mnemosyne.protocol.control import (
     encode,
 )
 from mnemosyne.server import slots
-from mnemosyne.server.devices import ChunkMemory, Device, create
+from mnemosyne.server.chunks import Budget, HeldChunks
+from mnemosyne.server.devices import Device, create
 from mnemosyne.server.errors import CallError
 from mnemosyne.server.exports import Exports
-from mnemosyne.server.process import allow_many_files, die_with_parent, log_to_stderr
+from mnemosyne.server.journal import Entries
+from mnemosyne.server.process import (
+    allow_many_files,
+    die_with_parent,
+    log_to_stderr,
+    open_files,
+)
 from mnemosyne.server.runner import Runner
 from mnemosyne.server.session import DeviceLost, Effects, Layout, Session
 from mnemosyne.server.wire import Wire
 from mnemosyne.server.workerprocess import CANNOT_SERVE
 
 log = logging.getLogger("mnemosyne")
+
+_PROGRESS_SECONDS = 1.0
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -121,9 +129,11 @@ class Worker:
 
     def __init__(self, sock: socket.socket, device: Device) -> None:
         self._device = device
-        self._wire = Wire(sock, self._received, lambda error: self.ended.set())
+        self._wire = Wire(sock, self._received, self._hung_up)
+        self._journals: dict[int, Entries] = {}  # of sessions that are yet to be opened
         self._sessions: dict[int, _Served] = {}
         self._exports = Exports()
+        self._budget = Budget(open_files())
         self._loop = asyncio.get_running_loop()
         # A thread for each session: none waits for another one's work on the device.
         self._deferred = ThreadPoolExecutor(slots.MAX_SLOTS, "deferred", device.enter)
@@ -138,11 +148,19 @@ class Worker:
         self._wire.send(message)
         self._wire.flush()
 
+    def _hung_up(self, error: ProtocolError | None) -> None:
+        if error:
+            log.error("the supervisor's messages make no sense: %s", error)
+        self.ended.set()
+
     def _received(self, message: Control, fds: list[int]) -> None:
         handler = _FROM_SUPERVISOR.get(type(message))
         if handler is None:
             raise ProtocolError(f"{type(message).__name__} from the supervisor")
         handler(self, message, fds)
+
+    def _journal(self, message: Journal, fds: list[int]) -> None:
+        self._journals.setdefault(message.session, []).extend(message.entries)
 
     def _open(self, message: Open, fds: list[int]) -> None:
         error = ""
@@ -167,6 +185,8 @@ class Worker:
         with ExitStack() as undo:
             _native.map_fixed(host, place.host_base, place.host_bytes, 0)
             undo.callback(_native.unmap_to_reserved, place.host_base, place.host_bytes)
+            self._budget.take(message.session, len(chunks))
+            undo.callback(self._budget.forget, message.session)
             for (offset, size), fd in zip(message.chunks, chunks, strict=True):
                 self._device.chunks.adopt(fd, place.device_base + offset, size)
                 undo.callback(self._device.chunks.drop, place.device_base + offset, size)
@@ -177,7 +197,9 @@ class Worker:
     def _serve(self, message: Open, place: Layout, channel: int, host: int) -> _Served:
         number = message.session
         effects = Effects(
-            chunks=_HeldChunks(number, place.device_base, self._device.chunks, self.say_with),
+            chunks=HeldChunks(
+                number, place.device_base, self._device.chunks, self._budget, self.say_with
+            ),
             release_host=partial(_native.release_memory, host),
             clock=time.perf_counter,
             exports=self._exports,
@@ -185,7 +207,7 @@ class Worker:
         with ExitStack() as undo:
             session = self._device.open(number, place, effects)
             undo.callback(self._device.close, session)
-            self._device.restore(session, message.chunks, message.journal)
+            self._device.restore(session, message.chunks, self._journals.pop(number, []))
             event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             undo.callback(os.close, event)
             lane = _native.Lane(channel, event, self._device.executor(session))
@@ -224,6 +246,7 @@ class Worker:
 
     async def _finish(self, number: int, served: _Served, reason: str, said: str) -> None:
         """Ends a session whose frames are executed no more; its memory is free afterwards."""
+        telling = self._loop.create_task(self._tell_progress(number, served))
         try:
             await self._loop.run_in_executor(self._enders, served.runner.close, reason)
             await served.runner.drain()
@@ -235,13 +258,25 @@ class Worker:
         ):  # what it holds cannot be given to another one: the supervisor waits, then acts
             log.exception("bug: session %d did not end in order", number)
             return
+        finally:
+            telling.cancel()
         self._wire.send(Closed(number, said))
+
+    async def _tell_progress(self, number: int, served: _Served) -> None:
+        """What a dead client has queued may take long, and is no reason to take this for hung."""
+        before = self._device.progress(served.session)
+        while True:
+            await asyncio.sleep(_PROGRESS_SECONDS)
+            if (now := self._device.progress(served.session)) != before:
+                self._wire.send(Ending(number))
+            before = now
 
     def _give_back(self, served: _Served) -> None:
         """May take as long as the session's work on the device."""
         self._device.close(served.session)
         for address, size in served.session.arena.chunks():
             self._device.chunks.drop(address, size)
+        self._budget.forget(served.session.number)
         _native.unmap_to_reserved(served.place.host_base, served.place.host_bytes)
         os.close(served.host)
 
@@ -280,36 +315,8 @@ def _layout(message: Open) -> Layout:
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _HeldChunks:
-    """Chunks of one session, whose files the supervisor holds; implements ``Chunks``."""
-
-    session: int
-    base: int
-    memory: ChunkMemory
-    say: Callable[[Control, list[int]], None]
-
-    def make(self, offset: int, size: int) -> None:
-        fd = self.memory.make(self.base + offset, size)
-        try:
-            self.say(Chunk(self.session, offset, size), [fd])
-        finally:
-            os.close(fd)
-
-    def adopt(self, offset: int, size: int, source: int) -> None:
-        fd = self.memory.share(source)
-        try:
-            self.memory.adopt(fd, self.base + offset, size)
-            self.say(Chunk(self.session, offset, size), [fd])
-        finally:
-            os.close(fd)
-
-    def drop(self, offset: int, size: int) -> None:
-        self.memory.drop(self.base + offset, size)
-        self.say(ChunkGone(self.session, offset), [])
-
-
 _FROM_SUPERVISOR: dict[type[Any], Callable[..., None]] = {
+    Journal: Worker._journal,
     Open: Worker._open,
     Close: Worker._close,
     Shutdown: Worker._shutdown,

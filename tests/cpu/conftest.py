@@ -67,8 +67,8 @@ def own_server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     """Starts servers of a test's own, with options."""
     started: list[Server] = []
 
-    def start(*options: str) -> Server:
-        started.append(start_server(tmp_path, *options))
+    def start(*options: str, **limits: int) -> Server:
+        started.append(start_server(tmp_path, *options, **limits))
         return started[-1]
 
     yield start

@@ -78,12 +78,16 @@ class Server:
         return self.process.wait(10)
 
 
-def start_server(folder: Path, *options: str) -> Server:
-    """A server that accepts clients."""
+def start_server(folder: Path, *options: str, files: int | str = "hard") -> Server:
+    """A server that accepts clients. ``files``: how many it may open."""
     path = folder / "mnemosyne.sock"
     command = [sys.executable, "-m", "mnemosyne.server", "--device", "cpu", "--socket", str(path)]
     process = subprocess.Popen(
-        [*command, *options], cwd=ROOT, stderr=subprocess.PIPE, text=True, bufsize=1
+        ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh", *command, *options],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+        bufsize=1,
     )
     lines = []
     assert process.stderr is not None

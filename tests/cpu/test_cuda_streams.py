@@ -245,6 +245,18 @@ def test_a_client_killed_with_thousands_of_launches_in_flight_ends(start: Start)
     one.kill()  # the fixture waits for the end of its session
 
 
+def test_much_work_of_a_killed_client_is_waited_for(cuda: CudaServer, start: Start) -> None:
+    """Longer than a worker that stands still would be: its GPU goes on, so it is not replaced."""
+    restarts = cuda.count("starting another worker")
+    one, neighbour = start(), start()
+    one.do("for n in range(900): sleep(14_000)")
+    neighbour.do("p = malloc(4)")
+    one.kill()
+    assert cuda.ended(one)
+    assert neighbour.get("(fill(p, 9), words(p))[1]") == [9]
+    assert cuda.count("starting another worker") == restarts
+
+
 @pytest.mark.parametrize("blocking", [False, True])
 def test_launches_wait_for_their_end_when_the_environment_says_so(
     start: Start, blocking: bool

@@ -17,10 +17,21 @@ from pathlib import Path
 import psutil
 import pytest
 from conftest import ROOT, Server, wait_until
+from ring import MESSAGES, RingClient
 
 from mnemosyne.api import SPEC
 from mnemosyne.protocol import PROTOCOL_VERSION
-from mnemosyne.protocol.control import Control, Hello, Reader, Refusal, Welcome, encode
+from mnemosyne.protocol.control import (
+    MAX_CONTROL,
+    Control,
+    Hello,
+    Reader,
+    Refusal,
+    Welcome,
+    encode,
+)
+from mnemosyne.protocol.frames import encode as encode_frame
+from mnemosyne.server.errors import OUT_OF_MEMORY
 
 OwnServer = Callable[..., Server]
 SLOT_BYTES = 1 << 40
@@ -274,6 +285,49 @@ def test_a_worker_that_dies_is_replaced_and_idle_sessions_go_on(own_server: OwnS
     attach(server)[0].close()
     sock.close()
     assert wait_until(lambda: server.sessions() == [])
+
+
+def replace_worker(server: Server) -> None:
+    """Kills it, and waits for the next one to serve."""
+    supervisor = psutil.Process(server.process.pid)
+    (worker,) = supervisor.children()
+    worker.kill()
+    assert wait_until(lambda: supervisor.children() not in ([], [worker]))
+    assert wait_until(lambda: isinstance(ask_or_none(server), Welcome))
+
+
+def test_a_session_with_more_than_a_message_can_carry_goes_on(own_server: OwnServer) -> None:
+    server = own_server("--clients", "2")
+    hoarder, neighbour = RingClient(server.socket), RingClient(server.socket)
+    where = hoarder.call("malloc", 4096)[1]
+    frame = encode_frame(MESSAGES["copy_inline"], where, b"x" * 4000, 0)
+    piece = (len(frame).to_bytes(4, "little") + frame) * 240
+    pieces = MAX_CONTROL // len(piece) + 10
+    for _ in range(pieces):
+        hoarder.post("graph_frames", 7, piece)
+    hoarder.drain()
+    replace_worker(server)
+    for client in (hoarder, neighbour):
+        assert client.call("malloc", 4096)[0] == 0
+        client.close()
+
+
+def test_a_client_is_out_of_memory_before_the_server_is_out_of_files(
+    own_server: OwnServer,
+) -> None:
+    server = own_server("--clients", "2", files=600)
+    hoarder, neighbour = RingClient(server.socket), RingClient(server.socket)
+    replies = [hoarder.call("malloc", 2 << 20) for _ in range(150)]
+    refused = [reply for reply in replies if reply[0]]
+    assert {reply[0] for reply in refused} == {OUT_OF_MEMORY}
+    assert "the limit of open files, 600" in refused[0][1]
+    assert len(replies) - len(refused) > 50  # a few chunks of 16 MiB follow the small ones
+    replace_worker(server)
+    assert hoarder.call("free", replies[0][1])[0] == 0
+    assert hoarder.call("malloc", 2 << 20)[0] == 0
+    assert neighbour.call("malloc", 4096)[0] == 0
+    for client in (hoarder, neighbour):
+        client.close()
 
 
 def test_a_worker_that_keeps_dying_ends_the_server(own_server: OwnServer) -> None:

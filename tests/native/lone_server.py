@@ -35,6 +35,9 @@ class NoChunks:
     def drop(self, offset: int, size: int) -> None: ...
     def adopt(self, offset: int, size: int, source: int) -> None: ...
 
+    def is_short(self) -> bool:
+        return False
+
 
 class LoneServer:
     """Serves whoever connects to ``path``; one client at a time has a session."""

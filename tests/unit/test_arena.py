@@ -19,6 +19,7 @@ class RecordedChunks:
 
     def __init__(self) -> None:
         self.live: dict[int, int] = {}
+        self.short = False
 
     def make(self, offset: int, size: int) -> None:
         assert size % MIN_CHUNK == 0
@@ -28,6 +29,9 @@ class RecordedChunks:
 
     def drop(self, offset: int, size: int) -> None:
         assert self.live.pop(offset) == size
+
+    def is_short(self) -> bool:
+        return self.short
 
     def hold(self, pointer: int, size: int) -> bool:
         at = pointer - BASE
@@ -124,6 +128,33 @@ def test_a_big_allocation_has_its_own_chunk() -> None:
     assert chunks.live[pointer - BASE] == BIG + MIN_CHUNK
     arena.free(pointer)
     assert len(chunks.live) == 1
+
+
+def test_where_chunks_are_short_whole_ones_share_large_ones() -> None:
+    arena, chunks = new_arena()
+    chunks.short = True
+    pointers = [arena.malloc(MIN_CHUNK) for _ in range(16)]
+    assert list(chunks.live.values()) == [MAX_CHUNK, MAX_CHUNK]
+    chunks.short = False
+    assert all(arena.free(pointer) for pointer in pointers)
+    assert chunks.live == {}
+
+
+def test_fragments_take_at_most_twice_the_quota() -> None:
+    """Large blocks of which little is left over, so that no later one fits beside it."""
+    quota = 64 * MIB
+    arena, chunks = new_arena(quota)
+    refused = 0
+    for step in range(1, 2000):
+        try:
+            large = arena.malloc(MAX_CHUNK - step * ALIGNMENT)
+            arena.malloc(step * ALIGNMENT)
+        except CallError:
+            refused += 1
+            continue
+        arena.free(large)
+        assert sum(chunks.live.values()) <= 2 * quota + MAX_CHUNK
+    assert refused > 0
 
 
 def test_the_quota_is_exact() -> None:

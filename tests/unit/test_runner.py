@@ -67,6 +67,9 @@ class NoChunks:
     def drop(self, offset: int, size: int) -> None: ...
     def adopt(self, offset: int, size: int, source: int) -> None: ...
 
+    def is_short(self) -> bool:
+        return False
+
 
 class Stage:
     """Runners on one loop and one executor."""

@@ -20,6 +20,9 @@ class NoChunks:
     def drop(self, offset: int, size: int) -> None: ...
     def adopt(self, offset: int, size: int, source: int) -> None: ...
 
+    def is_short(self) -> bool:
+        return False
+
 
 def new_session() -> Session:
     ticks = count()

@@ -47,6 +47,9 @@ class Chunks:
         assert all(offset + size <= o or o + s <= offset for o, s in self.sizes.items())
         self.sizes[offset] = size
 
+    def is_short(self) -> bool:
+        return False
+
     def drop(self, offset: int, size: int) -> None:
         assert self.sizes.pop(offset) == size
 

@@ -69,9 +69,32 @@ def test_file_descriptors_come_with_the_message_they_belong_to() -> None:
         assert names(fds) == [str(n)]
 
 
+def test_what_goes_wrong_with_a_message_ends_the_wire() -> None:
+    """Those that came with it are not handled as if nothing had been."""
+    handled: list[object] = []
+
+    async def run() -> None:
+        left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        ended: list[object] = []
+
+        def fail(message: Control, fds: list[int]) -> None:
+            handled.append(message)
+            raise KeyError(message)
+
+        receiver = Wire(right, fail, ended.append)
+        left.send(encode(ChunkGone(1, 0)) + encode(ChunkGone(2, 0)))
+        await until(lambda: bool(ended))
+        assert isinstance(ended[0], ProtocolError)
+        assert not receiver.open
+        left.close()
+
+    asyncio.run(asyncio.wait_for(run(), 10))
+    assert handled == [ChunkGone(1, 0)]
+
+
 def test_more_file_descriptors_than_one_send_can_carry() -> None:
     count = 450
-    message = Open(1, 0, 0, 0, 0, 0, 0, 0, 0, [[n, 1] for n in range(count - 2)], [])
+    message = Open(1, 0, 0, 0, 0, 0, 0, 0, 0, [[n, 1] for n in range(count - 2)])
 
     async def scene(wire: Wire, _: socket.socket, got: list[object]) -> None:
         fds = [file_with(str(n)) for n in range(count)]

@@ -7,8 +7,9 @@
 namespace mnemosyne::cuda {
 namespace {
 
-constexpr unsigned kNonBlocking = 1;  // CU_STREAM_NON_BLOCKING
-constexpr int kRelaxed = 2;           // CU_STREAM_CAPTURE_MODE_RELAXED
+constexpr unsigned kNonBlocking = 1;   // CU_STREAM_NON_BLOCKING
+constexpr int kRelaxed = 2;            // CU_STREAM_CAPTURE_MODE_RELAXED
+constexpr uint32_t kGraphWeight = 16;  // operations: what is in flight must not take too long
 
 }  // namespace
 
@@ -44,6 +45,7 @@ void CudaExecutor::execute(const calls::graph_launch& c, Answer* a) {
   if (!graph.executable) return replay(graph, s, a);
   put(c.stream, c.kName, a,
       [&](Stream to) { return driver().cuGraphLaunch(graph.executable, to); });
+  if (!a->status) Streams::count(s, kGraphWeight - 1);
 }
 
 // Runs the graph's frames in one stream, whatever they name.

@@ -111,8 +111,9 @@ int Streams::mark(SessionStream* s) {
   return driver().cuEventRecordWithFlags(s->mark, s->handle, 0);
 }
 
-void Streams::count(SessionStream* s) {
-  s->counted.store(s->counted.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+void Streams::count(SessionStream* s, uint32_t operations) {
+  s->counted.store(s->counted.load(std::memory_order_relaxed) + operations,
+                   std::memory_order_relaxed);
 }
 
 void Streams::uncount(SessionStream* s) {

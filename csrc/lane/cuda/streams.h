@@ -65,7 +65,7 @@ class Streams {
   // Before an operation: waits inside the GPU for what CUDA orders before it. A CUresult.
   int order(SessionStream* s);
   // An operation is about to go into the stream; and: it did not.
-  static void count(SessionStream* s);
+  static void count(SessionStream* s, uint32_t operations = 1);
   static void uncount(SessionStream* s);
   // After an operation: a fence, if one is due. A CUresult.
   int fence_sometimes(SessionStream* s);

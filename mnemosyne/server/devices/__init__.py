@@ -112,6 +112,9 @@ class Device(Protocol):
     def restore(self, session: Session, chunks: list[list[int]], entries: Entries) -> None:
         """Rebuilds a session from its journal; may be slow. Raises ValueError."""
 
+    def progress(self, session: Session) -> object:
+        """Equal to an earlier one's if no work of the session was finished since."""
+
     def close(self, session: Session) -> None:
         """Waits for the session's work and gives back all but its chunks; may be slow."""
 

@@ -96,6 +96,9 @@ class CpuDevice:
     def close(self, session: CpuSession) -> None:
         """Every frame has been executed by the time its handler returns."""
 
+    def progress(self, session: CpuSession) -> object:
+        return None
+
     def lost(self, code: int) -> None:
         raise NotImplementedError("the CPU is never lost")
 
@@ -156,6 +159,9 @@ class _SeenChunks:
     def make(self, offset: int, size: int) -> None:
         self.chunks.make(offset, size)
         self.memory.add(self.base + offset, size)
+
+    def is_short(self) -> bool:
+        return self.chunks.is_short()
 
     def adopt(self, offset: int, size: int, source: int) -> None:
         self.chunks.adopt(offset, size, source)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from ctypes import CDLL, addressof, c_char, c_size_t
+from ctypes import CDLL, addressof, c_char, c_size_t, string_at
 from dataclasses import replace
 from mmap import mmap
 
@@ -93,6 +93,9 @@ class CudaDevice:
         session.restore(chunks, entries)
         ipc.restore(session, entries)
         handlers.restore(session, entries)
+
+    def progress(self, session: CudaSession) -> bytes:
+        return string_at(session.words, _WORDS_BYTES)
 
     def close(self, session: CudaSession) -> None:
         check_code(session.executor.synchronize())
