@@ -32,23 +32,23 @@ def default_folder() -> Path:
 
 
 class LayoutCache:
-    """Layouts by (library, device, module), all named by text that is safe in a file name."""
+    """Layouts by device and the digest of the module's bytes, both safe in a file name."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._complained = False
 
-    def load(self, library: str, module: str) -> tuple[Arch, Layout] | None:
+    def load(self, device: str, digest: str) -> tuple[Arch, Layout] | None:
         """Give what `store` kept, or None when there is nothing sound."""
         try:
-            data = self._path(library, module).read_bytes()
+            data = self._path(device, digest).read_bytes()
         except OSError:
             return None
         return _decode(data)
 
-    def store(self, library: str, module: str, arch: Arch, layout: Layout) -> None:
+    def store(self, device: str, digest: str, arch: Arch, layout: Layout) -> None:
         """Keep a layout; a failure is logged once and otherwise ignored."""
-        path = self._path(library, module)
+        path = self._path(device, digest)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             _replace(path, _encode(arch, layout))
@@ -57,8 +57,8 @@ class LayoutCache:
                 _log.debug("layouts are not cached in %s: %s", self._folder, error)
             self._complained = True
 
-    def _path(self, library: str, module: str) -> Path:
-        return self._folder / library / f"{module}.msgpack"
+    def _path(self, device: str, digest: str) -> Path:
+        return self._folder / device / f"{digest}.msgpack"
 
 
 def _replace(path: Path, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Files that hold fatbins: where they lie in a shared library, and which build it is.
+"""Files that hold fatbins: where they lie in a shared library.
 
 Beside the cache, only this part of the package opens files. They are read and never mapped, because
 a mapped file that someone shortens kills its reader.
@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from elftools.elf.elffile import ELFFile
-from elftools.elf.segments import NoteSegment
 
 from .elf import ELF_MAGIC
 from .errors import CubinError
@@ -23,7 +22,6 @@ from .fatbin import FATBIN_MAGIC, FATBIN_SECTIONS, HEADER_BYTES, fatbin_span
 
 MAX_SPAN = 256 << 20
 """Largest fatbin or cubin file we read, in bytes; public CUDA 13 libraries go up to 57 MB."""
-_MAX_NOTES = 64 << 10  # bytes; segments may overlap, and each would be read
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,26 +52,6 @@ def find_spans(path: Path) -> list[Span]:
         if elf["e_machine"] == "EM_CUDA":
             return [Span(0, _size(file))]
         return [span for part in _fatbin_sections(elf, path) for span in _split(file, part, path)]
-
-
-def read_build_id(path: Path) -> str | None:
-    """Give a library's GNU build-id in hex; None when it has none or is no ELF file."""
-    with open_regular(path) as file:
-        if _read(file, Span(0, min(4, _size(file))), path) != ELF_MAGIC:
-            return None
-        try:
-            notes = _notes(ELFFile(file))
-        except Exception as error:  # pyelftools lets construct, struct and seek errors through
-            raise CubinError(f"{path}: malformed ELF file ({type(error).__name__})") from None
-    return next((str(n["n_desc"]) for n in notes if n["n_type"] == "NT_GNU_BUILD_ID"), None)
-
-
-def _notes(elf: ELFFile) -> list[Any]:
-    # Segments, because for its sections pyelftools would parse a large hash table.
-    segments = [s for s in elf.iter_segments("PT_NOTE") if isinstance(s, NoteSegment)]
-    if sum(segment["p_filesz"] for segment in segments) > _MAX_NOTES:
-        raise ValueError("too many notes")
-    return [note for segment in segments for note in segment.iter_notes()]
 
 
 def find_torch_library() -> Path:
@@ -116,7 +94,7 @@ def _read(file: BinaryIO, span: Span, path: Path) -> bytes:
 def _elf(file: BinaryIO, path: Path) -> ELFFile:
     try:
         return ELFFile(file)
-    except Exception as error:  # see read_build_id
+    except Exception as error:  # pyelftools lets construct, struct and seek errors through
         raise CubinError(f"{path}: malformed ELF file ({type(error).__name__})") from None
 
 
@@ -124,7 +102,7 @@ def _fatbin_sections(elf: ELFFile, path: Path) -> list[Span]:
     try:
         sections = [s for s in elf.iter_sections("SHT_PROGBITS") if s.name in FATBIN_SECTIONS]
         return [Span(s["sh_offset"], s["sh_size"]) for s in sections]
-    except Exception as error:  # see read_build_id
+    except Exception as error:  # see _elf
         raise CubinError(f"{path}: malformed ELF file ({type(error).__name__})") from None
 
 

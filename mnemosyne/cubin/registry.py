@@ -1,13 +1,11 @@
-"""The registry: modules by where they came from, each described when it is first asked for."""
+"""The registry: what a fatbin in a file or in memory holds for one device."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from threading import Lock
 
 from .arch import Arch
 from .cache import LayoutCache, default_folder
@@ -15,7 +13,7 @@ from .elf import ELF_MAGIC, read_elf
 from .errors import ArchError, CubinError
 from .fatbin import choose_entry, read_fatbin, unpack
 from .layout import Global, Kernel, Layout, read_layout
-from .library import Span, read_build_id, read_span
+from .library import Span, read_span
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,7 +38,10 @@ class Module:
         return any(variable.size > 1 for variable in self.globals)
 
     def image(self) -> bytes:
-        """Give the unpacked cubin, for `cuModuleLoadData`; read from its file again each time."""
+        """Give the unpacked cubin, for `cuModuleLoadData`; read from its file again each time.
+
+        CubinError when the file is gone or holds other bytes now.
+        """
         return self._image()
 
 
@@ -50,25 +51,27 @@ class Registry:
     def __init__(self, sm: str, cache_dir: Path | None = None) -> None:
         self.device = Arch.parse(sm)
         self._cache = LayoutCache(cache_dir or default_folder())
-        self._modules: dict[tuple[str, Span], Module] = {}
-        self._libraries: dict[tuple[int, int, int, int], str] = {}
-        self._lock = Lock()
 
     def module_from_file(self, path: str | Path, offset: int, size: int) -> Module:
         """Describe the fatbin or cubin at `offset` of a file, `size` bytes long.
 
-        The answer is kept in memory and on disk, by the library's build-id or else by content.
+        Its layout is kept on disk, by the bytes themselves: two libraries may claim one build-id.
         CubinError when the bytes are bad, ArchError when nothing in them runs on the device.
         """
         path, span = Path(path), Span(offset, size)
-        library = self._library(path) or _digest(read_span(path, span))
-        with self._lock:
-            known = self._modules.get((library, span))
-        if known is not None:
-            return known
-        module = self._describe(library, path, span)
-        with self._lock:  # two threads may both have described it: all get the first one's
-            return self._modules.setdefault((library, span), module)
+        return self.module_from_span(path, span, read_span(path, span))
+
+    def module_from_span(self, path: Path, span: Span, blob: bytes) -> Module:
+        """Describe a part of a file that has been read; errors are those of `module_from_file`."""
+        where, digest = f"{path} at {span.offset}", _digest(blob)
+
+        def image() -> bytes:
+            again = read_span(path, span)
+            if _digest(again) != digest:
+                raise CubinError(f"{where}: other bytes than when the module was described")
+            return extract_cubin(again, self.device, where)[1]
+
+        return _module(*self._describe(digest, blob, where), image)
 
     def module_from_bytes(self, blob: bytes) -> Module:
         """Describe a fatbin or cubin that a client brought in memory; nothing is kept of it.
@@ -79,30 +82,13 @@ class Registry:
         layout = read_layout(image, "module in memory")
         return _module(arch, layout, lambda: image)
 
-    def _library(self, path: Path) -> str | None:
-        """Name a library's build, remembered for as long as its file is the same."""
-        try:
-            status = os.stat(path)
-        except (OSError, ValueError) as error:
-            raise CubinError(f"{path}: cannot be read ({error})") from None
-        key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-        if key not in self._libraries:
-            self._libraries[key] = read_build_id(path) or ""
-        return self._libraries[key] or None
-
-    def _describe(self, library: str, path: Path, span: Span) -> Module:
-        where = f"{path} at {span.offset}"
-
-        def image() -> bytes:
-            return extract_cubin(read_span(path, span), self.device, where)[1]
-
-        device, name = f"{library}-{self.device}", f"{span.offset}-{span.size}"
-        found = self._cache.load(device, name)
+    def _describe(self, digest: str, blob: bytes, where: str) -> tuple[Arch, Layout]:
+        found = self._cache.load(str(self.device), digest)
         if found is None:
-            arch, cubin = extract_cubin(read_span(path, span), self.device, where)
+            arch, cubin = extract_cubin(blob, self.device, where)
             found = arch, read_layout(cubin, where)
-            self._cache.store(device, name, *found)
-        return _module(*found, image)
+            self._cache.store(str(self.device), digest, *found)
+        return found
 
 
 def extract_cubin(blob: bytes, device: Arch, where: str) -> tuple[Arch, bytes]:

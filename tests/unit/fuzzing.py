@@ -22,7 +22,7 @@ from cubin_images import FakeCubin, FakeKernel, cubin
 from mnemosyne.cubin import Arch, CubinError, choose_entry, find_spans, read_fatbin, unpack
 from mnemosyne.cubin.elf import read_elf
 from mnemosyne.cubin.layout import read_layout
-from mnemosyne.cubin.library import read_build_id, read_span
+from mnemosyne.cubin.library import read_span
 from mnemosyne.protocol import ProtocolError, control, frames
 
 CORPUS = Path(__file__).parents[1] / "corpus"
@@ -110,12 +110,11 @@ def _read_info(data: bytes) -> None:
 
 
 def _read_library(data: bytes) -> None:
-    """A file that a client names: its build-id and the fatbins in it."""
+    """A library's file: the fatbins in it."""
     fd = os.memfd_create("library")
     try:
         os.write(fd, data)
         path = Path(f"/proc/self/fd/{fd}")
-        read_build_id(path)
         for span in find_spans(path):
             read_fatbin(read_span(path, span))
     finally:
