@@ -1,23 +1,24 @@
 """The modules that clients name: in a library's file, or uploaded bytes.
 
 A client names a module by file, offset, size and the hash of its bytes. The file is read and
-hashed once; if it is not the same here, the client is asked for the bytes. May run in any thread.
+hashed once; if it is not the same here, the client is asked for the bytes. The hash can be forged:
+it says that a client means this file, and what was uploaded under it is that client's alone. May
+run in any thread.
 """
 
 from __future__ import annotations
 
-import os
-import stat
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 from mnemosyne._native import fnv1a
 from mnemosyne.api.messages import MODULE_UNKNOWN
-from mnemosyne.cubin import ArchError, CubinError, Kernel, Module, Registry
+from mnemosyne.cubin import ArchError, CubinError, Kernel, Module, Registry, Span
 from mnemosyne.cubin.elf import ELF_MAGIC
 from mnemosyne.cubin.fatbin import Kind, read_fatbin
+from mnemosyne.cubin.library import read_span
 from mnemosyne.protocol import ProtocolError
 from mnemosyne.server.errors import (
     INVALID_DEVICE_FUNCTION,
@@ -67,6 +68,30 @@ class Upload:
         self.data += data
 
 
+@dataclass
+class Uploads:
+    """What one client has sent: bytes by hash until they are used, and the modules of `kernel`."""
+
+    waiting: dict[int, Upload] = field(default_factory=dict)
+    modules: dict[tuple[int, int], Module] = field(default_factory=dict)  # by hash and size
+
+    def take(self, name: int) -> bytes | None:
+        """The bytes with this hash, once; None: they are not all there."""
+        upload = self.waiting.get(name)
+        if upload is None or not upload.complete:
+            return None
+        del self.waiting[name]
+        return bytes(upload.data)
+
+
+class Found(NamedTuple):
+    """``shared``: all clients may use one copy of the module."""
+
+    module: Module
+    kernel: Kernel
+    shared: bool
+
+
 class Modules:
     """The parsed modules of all clients. May be used from any thread."""
 
@@ -91,12 +116,11 @@ class Modules:
         except CubinError as error:
             raise CallError(INVALID_KERNEL_IMAGE, str(error)) from None
 
-    def kernel(
-        self, name: ModuleName, kernel: str, uploads: Mapping[int, Upload]
-    ) -> tuple[Module, Kernel]:
+    def kernel(self, name: ModuleName, kernel: str, uploads: Uploads) -> Found:
         """The module and its kernel. Raises CallError, with MODULE_UNKNOWN to ask for bytes."""
         try:
-            module = self._module(name, uploads)
+            own = self._uploaded(name, uploads)
+            module = self._of_file(name) if own is None else own
         except ArchError as error:
             raise CallError(NO_KERNEL_IMAGE, str(error)) from None
         except CubinError as error:
@@ -104,27 +128,42 @@ class Modules:
         found = module.kernels.get(kernel)
         if found is None:
             raise CallError(INVALID_DEVICE_FUNCTION, f"the module has no kernel {kernel}")
-        return module, found
+        return Found(module, found, own is None and not module.keeps_state)
 
-    def _module(self, name: ModuleName, uploads: Mapping[int, Upload]) -> Module:
+    def _uploaded(self, name: ModuleName, uploads: Uploads) -> Module | None:
+        key, data = (name.hash, name.size), uploads.take(name.hash)
+        if data is not None and key not in uploads.modules:
+            if len(data) != name.size or fnv1a(data) != name.hash:
+                raise CallError(INVALID_KERNEL_IMAGE, "uploaded module bytes have another hash")
+            uploads.modules[key] = self._registry.module_from_bytes(data)
+        return uploads.modules.get(key)
+
+    def _of_file(self, name: ModuleName) -> Module:
         with self._lock:
             known = self._modules.get(name)
-        if known is None:
-            known = self._describe(name, uploads)
-            with self._lock:
-                self._modules[name] = known
-        return known
+        if known is not None:
+            return known
+        module = self._describe(name)
+        with self._lock:  # two threads may both have described it: all get the first one's
+            return self._modules.setdefault(name, module)
 
-    def _describe(self, name: ModuleName, uploads: Mapping[int, Upload]) -> Module:
-        upload = uploads.get(name.hash)
-        if upload is not None and upload.complete and upload.total == name.size:
-            data = bytes(upload.data)
-            if fnv1a(data) != name.hash:
-                raise CallError(INVALID_KERNEL_IMAGE, "uploaded module bytes have another hash")
-            return self._registry.module_from_bytes(data)
-        if fnv1a(_read_range(name)) != name.hash:
+    def _describe(self, name: ModuleName) -> Module:
+        path, span = Path(name.path), Span(name.offset, name.size)
+        try:
+            blob = read_span(path, span)
+        except CubinError as error:
+            raise CallError(MODULE_UNKNOWN, str(error)) from None
+        if fnv1a(blob) != name.hash:
             raise CallError(MODULE_UNKNOWN, f"{name.path} is another file here")
-        return self._registry.module_from_file(name.path, name.offset, name.size)
+        return self._registry.module_from_span(path, span, blob)
+
+
+def image_of(module: Module) -> bytes:
+    """What the driver loads. Raises CallError, MODULE_UNKNOWN: its file is gone or has changed."""
+    try:
+        return module.image()
+    except CubinError as error:
+        raise CallError(MODULE_UNKNOWN, str(error)) from None
 
 
 def kept_bytes(data: bytes) -> bytes:
@@ -140,18 +179,3 @@ def _is_text(data: bytes) -> bool:
 
 def _has_ptx(data: bytes) -> bool:
     return any(entry.kind == Kind.PTX for entry in read_fatbin(data))
-
-
-def _read_range(name: ModuleName) -> bytes:
-    try:
-        fd = os.open(name.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except (OSError, ValueError) as error:
-        raise CallError(MODULE_UNKNOWN, f"{name.path!r} cannot be read ({error})") from None
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise CallError(MODULE_UNKNOWN, f"{name.path} is no regular file")
-        return os.pread(fd, name.size, name.offset)
-    except OSError as error:
-        raise CallError(MODULE_UNKNOWN, f"{name.path} cannot be read ({error})") from None
-    finally:
-        os.close(fd)

@@ -24,7 +24,7 @@ from mnemosyne.server.errors import (
 from mnemosyne.server.exports import EVENT, MEMORY, Exports, Import
 from mnemosyne.server.hostmemory import HostMemory
 from mnemosyne.server.journal import Entries, Journal, of_kind
-from mnemosyne.server.modules import MAX_MODULE, Upload
+from mnemosyne.server.modules import MAX_MODULE, Upload, Uploads
 
 _EVENT_DISABLE_TIMING = 2
 _BLANK_EVENT = 0  # kBlankEvent of channel.h: one that nobody records
@@ -110,7 +110,7 @@ class Session:
     streams: dict[int, tuple[int, int]] = field(default_factory=lambda: {0: (0, 0)})
     events: dict[int, Event] = field(default_factory=dict)
     blas: dict[int, BlasHandle] = field(default_factory=dict)
-    uploads: dict[int, Upload] = field(default_factory=dict)
+    uploads: Uploads = field(default_factory=Uploads)
     kept_modules: dict[int, int] = field(default_factory=dict)  # bytes in the journal, by number
     cudnn: set[int] = field(default_factory=set)
     graphs: dict[int, list[bytes]] = field(default_factory=dict)  # pieces of their frames
@@ -159,10 +159,10 @@ class Session:
 
     def take_upload(self, name: bytes) -> bytes:
         """The bytes of a module that has been uploaded; ``name`` is their hash, little-endian."""
-        upload = self.uploads.pop(int.from_bytes(name, "little"), None)
-        if upload is None or not upload.complete:
+        data = self.uploads.take(int.from_bytes(name, "little"))
+        if data is None:
             raise ProtocolError("module_load: the module's bytes are missing")
-        return bytes(upload.data)
+        return data
 
     def keep_module(self, number: int, data: bytes) -> None:
         """So that another worker can load it; what is too much is not there then."""
@@ -325,15 +325,15 @@ def _module_bytes(s: Session, name: bytes, total: int, offset: int, data: bytes)
     """``name`` is the module's hash, little-endian. Pieces must come in order."""
     if len(name) != 8 or not 0 < total <= MAX_MODULE:
         raise ProtocolError(f"module_bytes: a module of {total} bytes")
-    key = int.from_bytes(name, "little")
+    key, waiting = int.from_bytes(name, "little"), s.uploads.waiting
     if offset == 0:
-        held = sum(upload.total for other, upload in s.uploads.items() if other != key)
+        held = sum(upload.total for other, upload in waiting.items() if other != key)
         if held + total > MAX_MODULE:
             raise CallError(NOT_SUPPORTED, f"more than {MAX_MODULE} bytes of uploaded modules")
-        s.uploads[key] = Upload(total)
-    if key not in s.uploads:
+        waiting[key] = Upload(total)
+    if key not in waiting:
         raise ProtocolError("module_bytes: the first piece is missing")
-    s.uploads[key].add(offset, data)
+    waiting[key].add(offset, data)
     return None
 
 

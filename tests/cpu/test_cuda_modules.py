@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import cuda_server
 import pytest
+from cubin_images import entry, fatbin
 from cuda_server import CudaServer, FakeGpu, Program, finish
-from fakecuda.kernels import kernels_cubin, kernels_fatbin
+from fakecuda.kernels import client_code, kernels_cubin, kernels_fatbin
+from ring import RingClient
 from servers import wait_until
+
+from mnemosyne._native import fnv1a
 
 PTX = """.version 8.8
 .target sm_90
@@ -360,3 +366,53 @@ def im2col(address, rank=3):
     expected = "struct.pack('<4Q2q2Q', p, 6, 3, 8, -1, -2, 8, 4)"
     assert program.get(f"im2col(p), ctypes.string_at(at, 64) == {expected}") == (0, True)
     assert program.get("im2col(1 << 20), im2col(p, 2), im2col(p, 6)") == (1, 1, 1)
+
+
+def send(client: RingClient, blob: bytes) -> None:
+    client.post("module_bytes", fnv1a(blob).to_bytes(8, "little"), len(blob), 0, blob)
+
+
+def test_what_a_client_sent_is_unloaded_with_it(cuda: CudaServer, calls: Path) -> None:
+    blob = kernels_fatbin()
+    module = ["/nonexistent", 0, len(blob), fnv1a(blob)]
+    first, second = cuda.ring(), cuda.ring()
+    for client in (first, second):
+        assert client.call("kernel", module, "fake_fill")[0] == -1
+        send(client, blob)
+        assert client.call("kernel", module, "fake_fill")[0] == 0
+        assert client.call("kernel", module, "fake_nothing")[0] == 0
+    before = calls.read_text().count("cuModuleUnload 0")
+    first.close()
+    assert wait_until(lambda: calls.read_text().count("cuModuleUnload 0") == before + 1)
+    assert second.call("kernel", module, "fake_assert")[0] == 0
+    second.close()
+    assert wait_until(lambda: calls.read_text().count("cuModuleUnload 0") == before + 2)
+
+
+@pytest.mark.parametrize("left", [None, b"another file"])
+def test_a_client_is_asked_for_a_module_whose_file_has_gone(
+    cuda: CudaServer, tmp_path: Path, left: bytes | None
+) -> None:
+    """One of which every client has a copy of its own: so its file is read for each."""
+    blob, file = fatbin(entry(kernels_cubin(variables=[("v", 4, ".nv.global")]))), tmp_path / "file"
+    file.write_bytes(blob)
+    module = [str(file), 0, len(blob), fnv1a(blob)]
+    first, second = cuda.ring(), cuda.ring()
+    assert first.call("kernel", module, "fake_fill")[0] == 0
+    file.unlink() if left is None else file.write_bytes(left)
+    status, text = second.call("kernel", module, "fake_fill")
+    assert (status, str(file) in text) == (-1, True)
+    send(second, blob)
+    for client in (first, second):
+        assert client.call("kernel", module, "fake_fill")[2] == [[0, 8], [8, 4], [16, 8]]
+        client.close()
+
+
+def test_one_of_two_copies_of_a_library_may_go(cuda: CudaServer, tmp_path: Path) -> None:
+    copies = [Path(shutil.copy(cuda.library, tmp_path / name)) for name in ("a.so", "b.so")]
+    for copy in copies:
+        program = Program(cuda, client_code(copy) + cuda_server.PRELUDE)
+        program.do("p = malloc(64)")
+        assert program.get("fill(p, 7, 2), words(p, 2)") == (None, [7, 7])
+        assert program.end() == ""
+        copy.unlink()

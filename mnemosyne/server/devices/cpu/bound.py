@@ -1,14 +1,13 @@
-"""Kernels with what runs them on the CPU device, found once for all clients."""
+"""Kernels with what runs them on the CPU device, found once for all clients of a module."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from threading import Lock
 
 from mnemosyne.cubin import Kernel, Module
 from mnemosyne.server.devices.cpu.kernels import Binder, Run, UnsupportedKernel
 from mnemosyne.server.errors import INVALID_DEVICE_FUNCTION, NOT_SUPPORTED, CallError
-from mnemosyne.server.modules import ModuleName, Modules, Upload
+from mnemosyne.server.modules import ModuleName, Modules, Uploads
 
 
 class BoundKernels:
@@ -17,24 +16,24 @@ class BoundKernels:
     def __init__(self, sm: str, bind: Binder) -> None:
         self._modules = Modules(sm)
         self._bind = bind
-        self._bound: dict[tuple[ModuleName, str], tuple[Kernel, Run]] = {}
+        self._bound: dict[tuple[Module, str], tuple[Kernel, Run]] = {}
         self._lock = Lock()
 
-    def resolve(
-        self, name: ModuleName, kernel: str, uploads: Mapping[int, Upload]
-    ) -> tuple[Kernel, Run]:
+    def resolve(self, name: ModuleName, kernel: str, uploads: Uploads) -> tuple[Kernel, Run]:
         """The kernel and what runs it. Raises CallError, with MODULE_UNKNOWN to ask for bytes."""
+        module, found, shared = self._modules.kernel(name, kernel, uploads)
         with self._lock:
-            known = self._bound.get((name, kernel))
+            known = self._bound.get((module, kernel))
         if known is not None:
             return known
-        _, found = self._modules.kernel(name, kernel, uploads)
         try:
             bound = found, self._bind(found)
         except UnsupportedKernel as error:
             raise CallError(NOT_SUPPORTED, str(error)) from None
+        if not shared:
+            return bound
         with self._lock:
-            return self._bound.setdefault((name, kernel), bound)
+            return self._bound.setdefault((module, kernel), bound)
 
     def in_memory(self, data: bytes) -> Module | None:
         """The module of a client's bytes; None for PTX. Raises CallError."""

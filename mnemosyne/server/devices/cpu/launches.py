@@ -85,7 +85,7 @@ def restore(s: CpuSession, entries: Entries) -> None:
         for number, data in of_kind(entries, "module"):
             s.modules[number] = s.kernels.in_memory(kept_bytes(data))
         for number, (*module, name) in of_kind(entries, "function"):
-            found = s.kernels.resolve(ModuleName.of(module), name, {})
+            found = s.kernels.resolve(ModuleName.of(module), name, s.uploads)
             s.functions[number] = Function.of(number, *found)
         for number, (module, name) in of_kind(entries, "module_function"):
             found = s.kernels.of_module(s.modules[module], name)

@@ -112,7 +112,8 @@ def restore(s: CudaSession, entries: Entries) -> None:
     for number, data in of_kind(entries, "module"):
         s.modules[number] = s.kernels.load(kept_bytes(data))
     for number, (*module, name) in of_kind(entries, "function"):
-        _restore_function(s, number, s.kernels.resolve(s.number, ModuleName.of(module), name, {}))
+        found = s.kernels.resolve(s.number, ModuleName.of(module), name, s.uploads)
+        _restore_function(s, number, found)
     for number, (own, name) in of_kind(entries, "module_function"):
         _restore_function(s, number, s.kernels.of_module(s.modules[own], name))
     for number, settings in of_kind(entries, "attributes"):

@@ -1,13 +1,12 @@
 """Kernels on the GPU: modules loaded when one of their kernels is first wanted, and kept.
 
-One copy of a module serves all clients, unless its kernels can leave data in it: then every client
-gets its own.
+One copy of a module serves all clients, unless its kernels can leave data in it or a client has
+uploaded it: then every client gets its own.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from threading import Lock
 
@@ -18,7 +17,7 @@ from mnemosyne.cubin import Module
 from mnemosyne.server.devices.cuda.driver import check, check_code
 from mnemosyne.server.errors import INVALID_DEVICE_FUNCTION, INVALID_VALUE, CallError
 from mnemosyne.server.functions import MAX_DYNAMIC_SHARED, NON_PORTABLE_CLUSTER, FunctionInfo
-from mnemosyne.server.modules import ModuleName, Modules, Upload
+from mnemosyne.server.modules import ModuleName, Modules, Uploads, image_of
 
 _Attribute = driver.CUfunction_attribute
 _SHARED = 0
@@ -61,12 +60,14 @@ class Function:
     """One kernel of one client. ``params``: (offset, size) of each parameter, in bytes.
 
     ``keeps_state``: its module has variables, which a new worker would find at their first values.
+    ``shared``: other clients launch it, too.
     """
 
     handle: driver.CUfunction
     params: tuple[tuple[int, int], ...]
     info: FunctionInfo
     keeps_state: bool
+    shared: bool
     module: OwnModule | None = None
 
     @property
@@ -79,18 +80,15 @@ class Kernels:
 
     def __init__(self, sm: str) -> None:
         self._modules = Modules(sm)
-        self._loaded: dict[tuple[int, ModuleName], driver.CUmodule] = {}
+        self._loaded: dict[tuple[int, Module], driver.CUmodule] = {}  # by session
         self._most: dict[tuple[int, int], int] = {}  # by function and attribute
         self._lock = Lock()
 
-    def resolve(
-        self, session: int, name: ModuleName, kernel: str, uploads: Mapping[int, Upload]
-    ) -> Function:
+    def resolve(self, session: int, name: ModuleName, kernel: str, uploads: Uploads) -> Function:
         """The kernel, loaded. Raises CallError, with MODULE_UNKNOWN to ask for the bytes."""
-        module, found = self._modules.kernel(name, kernel, uploads)
-        owner = session if module.keeps_state else _SHARED
-        handle = _handle(self._load(owner, name, module), kernel)
-        return Function(handle, found.params, _info(handle), module.keeps_state)
+        module, found, shared = self._modules.kernel(name, kernel, uploads)
+        handle = _handle(self._load(_SHARED if shared else session, module), kernel)
+        return Function(handle, found.params, _info(handle), module.keeps_state, shared)
 
     def load(self, data: bytes) -> OwnModule:
         """A client's bytes: a cubin, a fatbin or PTX. Raises CallError."""
@@ -107,17 +105,17 @@ class Kernels:
             raise CallError(INVALID_DEVICE_FUNCTION, f"the module has no kernel {kernel}")
         handle = _handle(module.handle, kernel)
         params = known.params if known else _parameters(handle)
-        return Function(handle, params, _info(handle), module.keeps_state, module)
+        return Function(handle, params, _info(handle), module.keeps_state, False, module)
 
     def unload(self, module: OwnModule) -> None:
         check(driver.cuModuleUnload(module.handle))
 
-    def _load(self, owner: int, name: ModuleName, module: Module) -> driver.CUmodule:
+    def _load(self, owner: int, module: Module) -> driver.CUmodule:
         with self._lock:
-            loaded = self._loaded.get((owner, name))
+            loaded = self._loaded.get((owner, module))
             if loaded is None:
-                loaded = check(driver.cuModuleLoadData(module.image()))
-                self._loaded[owner, name] = loaded
+                loaded = check(driver.cuModuleLoadData(image_of(module)))
+                self._loaded[owner, module] = loaded
         return loaded
 
     def set_attribute(self, function: Function, attribute: int, value: int) -> None:
@@ -127,9 +125,8 @@ class Kernels:
             check(driver.cuFuncSetCacheConfig(function.handle, config))
             return
         key = int(function.handle), attribute
-        shared = function.module is None and not function.keeps_state
         with self._lock:
-            if shared and attribute in _ONLY_RISE:
+            if function.shared and attribute in _ONLY_RISE:
                 value = self._most[key] = max(value, self._most.get(key, 0))
             check(driver.cuFuncSetAttribute(function.handle, _Attribute(attribute), value))
 
