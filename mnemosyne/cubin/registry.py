@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from hashlib import blake2b
+from hashlib import sha256
 from pathlib import Path
 
 from .arch import Arch
@@ -107,4 +107,4 @@ def _module(arch: Arch, layout: Layout, image: Callable[[], bytes]) -> Module:
 
 
 def _digest(blob: bytes) -> str:
-    return blake2b(blob, digest_size=20).hexdigest()
+    return sha256(blob).hexdigest()
