@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -21,13 +22,15 @@ class Module:
     """The code of one fatbin for one device: its kernels by mangled name.
 
     `arch` is what the code was compiled for. `relocatable` code must be linked before it is loaded.
+    `digest` is the SHA-256 of the fatbin.
     """
 
     kernels: Mapping[str, Kernel]
     globals: tuple[Global, ...]
     arch: Arch
     relocatable: bool
-    _image: Callable[[], bytes]
+    digest: str
+    _images: list[Callable[[], bytes]]  # by the files that have it
 
     @property
     def keeps_state(self) -> bool:
@@ -42,7 +45,15 @@ class Module:
 
         CubinError when the file is gone or holds other bytes now.
         """
-        return self._image()
+        *others, last = self._images
+        for image in others:
+            with suppress(CubinError):
+                return image()
+        return last()
+
+    def found_again(self, same: Module) -> None:
+        """Remember that another file has it, too."""
+        self._images.extend(same._images)
 
 
 class Registry:
@@ -71,7 +82,7 @@ class Registry:
                 raise CubinError(f"{where}: other bytes than when the module was described")
             return extract_cubin(again, self.device, where)[1]
 
-        return _module(*self._describe(digest, blob, where), image)
+        return _module(*self._describe(digest, blob, where), digest, image)
 
     def module_from_bytes(self, blob: bytes) -> Module:
         """Describe a fatbin or cubin that a client brought in memory; nothing is kept of it.
@@ -80,7 +91,7 @@ class Registry:
         """
         arch, image = extract_cubin(blob, self.device, "module in memory")
         layout = read_layout(image, "module in memory")
-        return _module(arch, layout, lambda: image)
+        return _module(arch, layout, _digest(blob), lambda: image)
 
     def _describe(self, digest: str, blob: bytes, where: str) -> tuple[Arch, Layout]:
         found = self._cache.load(str(self.device), digest)
@@ -102,8 +113,8 @@ def extract_cubin(blob: bytes, device: Arch, where: str) -> tuple[Arch, bytes]:
     return arch, blob
 
 
-def _module(arch: Arch, layout: Layout, image: Callable[[], bytes]) -> Module:
-    return Module(layout.kernels, layout.globals, arch, layout.relocatable, image)
+def _module(arch: Arch, layout: Layout, digest: str, image: Callable[[], bytes]) -> Module:
+    return Module(layout.kernels, layout.globals, arch, layout.relocatable, digest, [image])
 
 
 def _digest(blob: bytes) -> str:

@@ -98,6 +98,7 @@ class Modules:
     def __init__(self, sm: str) -> None:
         self._registry = Registry(sm)
         self._modules: dict[ModuleName, Module] = {}
+        self._by_digest: dict[str, Module] = {}  # several PyTorches of one kind share theirs
         self._lock = Lock()
 
     def in_memory(self, data: bytes) -> Module | None:
@@ -145,7 +146,10 @@ class Modules:
             return known
         module = self._describe(name)
         with self._lock:  # two threads may both have described it: all get the first one's
-            return self._modules.setdefault(name, module)
+            same = self._by_digest.setdefault(module.digest, module)
+            if same is not module:
+                same.found_again(module)
+            return self._modules.setdefault(name, same)
 
     def _describe(self, name: ModuleName) -> Module:
         path, span = Path(name.path), Span(name.offset, name.size)

@@ -65,6 +65,21 @@ def test_all_clients_share_the_module_of_a_file(modules: Modules, path: Path) ->
     assert modules.kernel(name_of(path), "second", Uploads()).module is found[0].module
 
 
+def test_two_files_with_the_same_bytes_have_one_module(
+    modules: Modules, path: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    copy.write_bytes(BLOB)
+    first, second = (modules.kernel(name_of(p), "first", Uploads()).module for p in (path, copy))
+    assert first is second
+    path.unlink()
+    assert image_of(first) == IMAGE
+    copy.unlink()
+    with pytest.raises(CallError, match="copy") as gone:
+        image_of(first)
+    assert gone.value.code == MODULE_UNKNOWN
+
+
 def test_what_a_client_sent_is_no_other_clients(modules: Modules) -> None:
     uploads, name = sent(BLOB), name_of(NOWHERE)
     first = modules.kernel(name, "first", uploads)
