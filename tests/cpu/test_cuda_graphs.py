@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from cuda_server import CudaServer, FakeGpu, Program, finish
+from ring import MESSAGES
 from servers import wait_until
+
+from mnemosyne.protocol.frames import encode
 
 Start = Callable[..., Program]
 
@@ -90,3 +94,22 @@ def test_a_graph_outlives_the_worker(start: Start, cuda: CudaServer) -> None:
     assert wait_until(lambda: cuda.count("starting another worker") > starts)
     client.do("replay(g, s); synchronize()")
     assert client.get("words(p, 4)") == [2, 1, 2, 1]
+
+
+def test_nothing_is_left_of_a_capture_that_a_frame_ends(gpu: FakeGpu, tmp_path: Path) -> None:
+    """It names a function that the client does not have, which ends the session."""
+    calls = tmp_path / "calls"
+    server = gpu.serve(tmp_path, "--memory-per-client", "64MiB", FAKECUDA_LOG=str(calls))
+    calls.write_text("")
+    client = server.ring()
+    frame = encode(MESSAGES["launch"], 999, 1, 1, 1, 1, 1, 1, 0, 0, b"")
+    client.post("graph_frames", 1, len(frame).to_bytes(4, "little") + frame)
+    client.post("graph_launch", 1, 0)
+    assert "this client has no function 999" in client.wait_dead()
+    assert wait_until(lambda: server.sessions() == [])
+    log = calls.read_text()
+    assert log.count("cuStreamBeginCapture 0") == log.count("cuStreamEndCapture 0") == 1
+    assert log.count("cuGraphDestroy 0") == 1
+    assert log.count("cuStreamDestroy 0") == log.count("cuStreamCreateWithPriority 0") == 2
+    client.close()
+    finish(server)

@@ -11,6 +11,29 @@ constexpr unsigned kNonBlocking = 1;   // CU_STREAM_NON_BLOCKING
 constexpr int kRelaxed = 2;            // CU_STREAM_CAPTURE_MODE_RELAXED
 constexpr uint32_t kGraphWeight = 16;  // operations: what is in flight must not take too long
 
+// A stream that captures. All of it is gone at the end of its scope, for replay() may throw.
+struct Capture {
+  Capture() {
+    if (driver().cuStreamCreateWithPriority(&stream, kNonBlocking, 0)) stream = nullptr;
+    captures = stream && !driver().cuStreamBeginCapture_v2(stream, kRelaxed);
+  }
+  ~Capture() {
+    if (captures) end();
+    if (graph) driver().cuGraphDestroy(graph);
+    if (stream) driver().cuStreamDestroy_v2(stream);
+  }
+  Capture(const Capture&) = delete;
+
+  int end() {
+    captures = false;
+    return driver().cuStreamEndCapture(stream, &graph);
+  }
+
+  Stream stream = nullptr;
+  bool captures = false;
+  void* graph = nullptr;  // what was captured
+};
+
 }  // namespace
 
 Graph::~Graph() {
@@ -80,22 +103,16 @@ void CudaExecutor::run_captured(const char* frame, size_t size, Answer* a) {
 // Fills graph->executable, unless something in the graph cannot be captured.
 void CudaExecutor::capture(Graph* graph) {
   graph->tried = true;
-  Stream handle = nullptr;
-  if (driver().cuStreamCreateWithPriority(&handle, kNonBlocking, 0)) return;
+  Capture capture;
+  if (!capture.captures) return;
   std::atomic<uint32_t> word{0};
-  SessionStream capturing(handle, false, &word, 0);
+  SessionStream capturing(capture.stream, false, &word, 0);
   capturing.captures = true;
   Answer answer(channel_, kNoReply);
-  if (!driver().cuStreamBeginCapture_v2(handle, kRelaxed)) {
-    replay(*graph, &capturing, &answer);
-    void* captured = nullptr;
-    int code = driver().cuStreamEndCapture(handle, &captured);
-    if (!code && !answer.status && captured) {
-      driver().cuGraphInstantiateWithFlags(&graph->executable, captured, 0);
-    }
-    if (captured) driver().cuGraphDestroy(captured);
+  replay(*graph, &capturing, &answer);
+  if (!capture.end() && !answer.status && capture.graph) {
+    driver().cuGraphInstantiateWithFlags(&graph->executable, capture.graph, 0);
   }
-  driver().cuStreamDestroy_v2(handle);
 }
 
 }  // namespace mnemosyne::cuda
