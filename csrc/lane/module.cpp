@@ -219,7 +219,6 @@ void add_cuda(nb::module_& m) {
       .def("remove_stream", &CudaExecutor::remove_stream)
       .def("add_event", &CudaExecutor::add_event)
       .def("remove_event", &CudaExecutor::remove_event)
-      .def("event_handle", &CudaExecutor::event_handle)
       .def("add_function", &CudaExecutor::add_function)
       .def("add_graph",
            [](CudaExecutor& e, uint64_t number, nb::bytes piece) {

@@ -171,7 +171,7 @@ SHARING = [
     Message("ipc_export_memory", (PTR("devPtr"),), (BYTES("token"),), journal=True),
     Message("ipc_open_memory", (BYTES("token"),), (PTR("devPtr"), SIZE("bytes")), journal=True),
     Message("ipc_close_memory", (PTR("devPtr"),), journal=True),
-    Message("ipc_export_event", (EVENT(),), (BYTES("token"),)),
+    Message("ipc_export_event", (EVENT(),), (BYTES("token"),), journal=True),
     Message("ipc_open_event", (EVENT().new, BYTES("token")), journal=True),
 ]
 

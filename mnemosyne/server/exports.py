@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
+from weakref import WeakValueDictionary
 
 from mnemosyne.server.arena import Arena
 from mnemosyne.server.errors import INVALID_VALUE, CallError
 
 TOKEN_BYTES = 16
-MEMORY, EVENT = "memory", "event"  # kinds
 
 
 class Owner(Protocol):
@@ -18,8 +18,6 @@ class Owner(Protocol):
 
     number: int
     arena: Arena
-
-    def event(self, event: int) -> Any: ...
 
 
 @dataclass(slots=True)
@@ -34,40 +32,75 @@ class Import:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """An object of ``owner``; ``number`` is its address or number there."""
+    """Memory of ``owner``, at its address there."""
 
     owner: Owner
-    kind: str
-    number: int
-    handle: Any = None  # the device's own, where it has one
+    pointer: int
+
+
+@dataclass
+class Event:
+    """The same object in all sessions that share it; ``token`` names it to them. ``handle`` is the
+    driver's, where there is one, for as long as sessions have ``users`` numbers for it."""
+
+    flags: int
+    recorded: float | None = None
+    token: bytes = b""
+    handle: int = 0
+    users: int = 0
 
 
 @dataclass(slots=True)
 class Exports:
     """Tokens cannot be guessed: only who was given one can name another session's object."""
 
-    _by_token: dict[bytes, Export] = field(default_factory=dict)
-    _tokens: dict[tuple[int, str, int], bytes] = field(default_factory=dict)
+    _memory: dict[bytes, Export] = field(default_factory=dict)
+    _tokens: dict[tuple[int, int], bytes] = field(default_factory=dict)  # by owner and address
+    _events: WeakValueDictionary[bytes, Event] = field(default_factory=WeakValueDictionary)
 
     def add(self, export: Export, token: bytes = b"") -> bytes:
-        """The object's token, the same one every time; ``token`` is that of an earlier worker."""
-        key = (export.owner.number, export.kind, export.number)
+        """The memory's token, the same one every time; ``token`` is that of an earlier worker."""
+        key = (export.owner.number, export.pointer)
         token = self._tokens.setdefault(key, token or secrets.token_bytes(TOKEN_BYTES))
-        self._by_token[token] = export
+        self._memory[token] = export
         return token
 
-    def find(self, kind: str, token: bytes) -> Export:
+    def find(self, token: bytes) -> Export:
         """Raises CallError when no living session has exported this."""
-        found = self._by_token.get(token)
-        if found is None or found.kind != kind:
-            raise CallError(INVALID_VALUE, f"the handle names no {kind} of a client of this server")
+        found = self._memory.get(token)
+        if found is None:
+            raise _unknown("memory")
         return found
 
-    def remove(self, owner: Owner, kind: str, number: int) -> bool:
-        """The object is gone; False when it was not exported."""
-        token = self._tokens.pop((owner.number, kind, number), None)
-        return token is not None and self._by_token.pop(token, None) is not None
+    def remove(self, owner: Owner, pointer: int) -> bool:
+        """The memory is gone; False when it was not exported."""
+        token = self._tokens.pop((owner.number, pointer), None)
+        return token is not None and self._memory.pop(token, None) is not None
 
     def remove_all(self, owner: Owner) -> None:
-        for number, kind, at in [key for key in self._tokens if key[0] == owner.number]:
-            del self._by_token[self._tokens.pop((number, kind, at))]
+        for number, pointer in [key for key in self._tokens if key[0] == owner.number]:
+            del self._memory[self._tokens.pop((number, pointer))]
+
+    def add_event(self, event: Event) -> bytes:
+        """The event's token, the same one every time."""
+        event.token = event.token or secrets.token_bytes(TOKEN_BYTES)
+        self._events[event.token] = event
+        return event.token
+
+    def find_event(self, token: bytes) -> Event:
+        """Raises CallError when no session has an event of this name."""
+        found = self._events.get(token)
+        if found is None:
+            raise _unknown("event")
+        return found
+
+    def restore_event(self, flags: int, token: bytes) -> Event:
+        """An event of an earlier worker. Of those that shared it, the first to ask makes it."""
+        found = self._events.get(token) or Event(flags, token=token)
+        if token:
+            self._events[token] = found
+        return found
+
+
+def _unknown(kind: str) -> CallError:
+    return CallError(INVALID_VALUE, f"the handle names no {kind} of a client of this server")

@@ -2,7 +2,8 @@
 
 How this works: an exported object has a token, which the client puts into the handle. Memory is
 mapped a second time, chunk and all, in the session that opens it: it stays there when its owner
-frees it or dies. It counts against the owner's quota alone.
+frees it or dies. It counts against the owner's quota alone. An event is one object, which every
+session that has it knows by the same token.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from mnemosyne.server.errors import (
     INVALID_VALUE,
     CallError,
 )
-from mnemosyne.server.exports import EVENT, MEMORY, Export, Import
+from mnemosyne.server.exports import Export, Import
 from mnemosyne.server.journal import Entries, of_kind
-from mnemosyne.server.session import Handlers, Outputs, Session, check_new
+from mnemosyne.server.session import Handlers, Outputs, Session, add_event, check_new
 
 _INTERPROCESS = 4  # cudaEventInterprocess
 
@@ -23,20 +24,18 @@ _INTERPROCESS = 4  # cudaEventInterprocess
 def _export_memory(s: Session, pointer: int) -> Outputs:
     if not s.arena.is_allocation(pointer):
         raise CallError(INVALID_VALUE, f"no device memory was allocated at {pointer:#x}")
-    token = s.effects.exports.add(Export(s, MEMORY, pointer))
+    token = s.effects.exports.add(Export(s, pointer))
     s.journal.put("export_memory", pointer, token)
     return (token,)
 
 
 def _export_event(s: Session, event: int) -> Outputs:
-    return export_event(s, event, None)
-
-
-def export_event(s: Session, event: int, handle: int | None) -> Outputs:
-    """``handle``: the driver's."""
-    if not s.event(event).flags & _INTERPROCESS:
+    found = s.event(event)
+    if not found.flags & _INTERPROCESS:
         raise CallError(INVALID_RESOURCE_HANDLE, "the event was created without Interprocess")
-    return (s.effects.exports.add(Export(s, EVENT, event, handle)),)
+    token = s.effects.exports.add_event(found)
+    add_event(s, event, found)
+    return (token,)
 
 
 def _open_memory(s: Session, token: bytes) -> Outputs:
@@ -44,13 +43,13 @@ def _open_memory(s: Session, token: bytes) -> Outputs:
         if known.token == token:
             known.opened += 1
             return _opened(s, pointer, known)
-    export = s.effects.exports.find(MEMORY, token)
+    export = s.effects.exports.find(token)
     if export.owner is s:
         raise CallError(INVALID_CONTEXT, "a program cannot open a memory handle of its own")
-    start, length = export.owner.arena.chunk_at(export.number)
-    size = export.owner.arena.size_of(export.number)
+    start, length = export.owner.arena.chunk_at(export.pointer)
+    size = export.owner.arena.size_of(export.pointer)
     chunk = s.arena.adopt(length, start)
-    pointer = chunk + export.number - start
+    pointer = chunk + export.pointer - start
     s.imports[pointer] = Import(token, chunk, size)
     return _opened(s, pointer, s.imports[pointer])
 
@@ -75,25 +74,19 @@ def _close_memory(s: Session, pointer: int) -> Outputs:
 
 
 def _open_event(s: Session, event: int, token: bytes) -> Outputs:
-    open_event(s, event, token)
+    """Both sessions have the same event from now on."""
+    found = s.effects.exports.find_event(token)
+    check_new(event, s.events, "event")
+    add_event(s, event, found)
     return None
 
 
-def open_event(s: Session, event: int, token: bytes) -> Export:
-    """Both sessions have the same event from now on."""
-    export = s.effects.exports.find(EVENT, token)
-    check_new(event, s.events, "event")
-    s.events[event] = export.owner.event(export.number)
-    s.journal.put("event", event, s.events[event].flags)
-    return export
-
-
 def restore(s: Session, entries: Entries) -> None:
-    """What other sessions may know, and what this one has opened. An event is its own again."""
+    """The memory that other sessions may know, and that this one has opened."""
     for pointer, (token, chunk, size, opened) in of_kind(entries, "import"):
         s.imports[pointer] = Import(token, chunk, size, opened)
     for pointer, token in of_kind(entries, "export_memory"):
-        s.effects.exports.add(Export(s, MEMORY, pointer), token)
+        s.effects.exports.add(Export(s, pointer), token)
 
 
 HANDLERS: Handlers = {

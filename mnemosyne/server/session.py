@@ -21,7 +21,7 @@ from mnemosyne.server.errors import (
     NOT_SUPPORTED,
     CallError,
 )
-from mnemosyne.server.exports import EVENT, MEMORY, Exports, Import
+from mnemosyne.server.exports import Event, Exports, Import
 from mnemosyne.server.hostmemory import HostMemory
 from mnemosyne.server.journal import Entries, Journal, of_kind
 from mnemosyne.server.modules import MAX_MODULE, Upload, Uploads
@@ -75,12 +75,6 @@ class Effects:
 
 
 @dataclass(slots=True)
-class Event:
-    flags: int
-    recorded: float | None = None
-
-
-@dataclass(slots=True)
 class BlasHandle:
     """The settings of ``blas_configure``."""
 
@@ -129,7 +123,8 @@ class Session:
         self.arena.restore(chunks, dict(of_kind(entries, "malloc")), imported)
         self.host.restore(dict(of_kind(entries, "host")))
         self.streams.update((n, tuple(v)) for n, v in of_kind(entries, "stream"))
-        self.events.update((n, Event(flags)) for n, flags in of_kind(entries, "event"))
+        restored = self.effects.exports.restore_event
+        self.events.update((n, restored(*v)) for n, v in of_kind(entries, "event"))
         self.blas.update((n, BlasHandle(*v[:3])) for n, v in of_kind(entries, "blas"))
         self.cudnn.update(n for n, _ in of_kind(entries, "cudnn"))
         self.kept_modules.update((n, len(data)) for n, data in of_kind(entries, "module"))
@@ -195,7 +190,7 @@ def _free(s: Session, pointer: int) -> Outputs:
     if not s.arena.free(pointer):
         raise CallError(INVALID_VALUE, f"no device memory was allocated at {pointer:#x}")
     s.journal.drop("malloc", pointer)
-    if s.effects.exports.remove(s, MEMORY, pointer):
+    if s.effects.exports.remove(s, pointer):
         s.journal.drop("export_memory", pointer)
     return None
 
@@ -255,15 +250,19 @@ def _wait_device(s: Session) -> Outputs:
 
 def _create_event(s: Session, event: int, flags: int) -> Outputs:
     check_new(event, s.events, "event")
-    s.events[event] = Event(flags)
-    s.journal.put("event", event, flags)
+    add_event(s, event, Event(flags))
     return None
+
+
+def add_event(s: Session, number: int, event: Event) -> None:
+    """Its name is kept, too: sessions that share an event share it in another worker."""
+    s.events[number] = event
+    s.journal.put("event", number, [event.flags, event.token])
 
 
 def _destroy_event(s: Session, event: int) -> Outputs:
     s.event(event)
     del s.events[event]
-    s.effects.exports.remove(s, EVENT, event)
     s.journal.drop("event", event)
     return None
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
-from cuda_server import CudaServer, Program
+from cuda_server import CudaServer, FakeGpu, Program, finish
 from servers import wait_until
 
 Start = Callable[..., Program]
-NOT_READY, INVALID_VALUE = 600, 1
+NOT_READY, INVALID_VALUE, INVALID_RESOURCE_HANDLE = 600, 1, 400
 
 SHARING = """
 from ctypes import Structure
@@ -41,6 +42,13 @@ p = malloc(4096)
 
 def two(start: Start) -> tuple[Program, Program]:
     return start(SHARING), start(SHARING)
+
+
+def replace_worker(server: CudaServer) -> None:
+    """Returns when the supervisor has decided which sessions go on."""
+    starts = server.count("starting another worker")
+    server.worker().kill()
+    assert wait_until(lambda: server.count("starting another worker") > starts)
 
 
 def test_a_client_waits_for_another_ones_event_before_it_reads(start: Start) -> None:
@@ -88,9 +96,65 @@ def test_a_new_worker_has_the_memory_in_both(start: Start, cuda: CudaServer) -> 
     owner, other = two(start)
     owner.do("fill(p, 4); synchronize()")
     other.do(f"q = open_memory({owner.get('memory_handle(p)')!r})")
-    starts = cuda.count("starting another worker")
-    cuda.worker().kill()
-    assert wait_until(lambda: cuda.count("starting another worker") > starts)
+    replace_worker(cuda)
     assert other.get("words(q)") == [4]
     other.do("fill(q, 5); synchronize()")
     assert owner.get("words(p)") == [5]
+
+
+def test_in_a_new_worker_clients_still_wait_for_each_others_events(
+    start: Start, cuda: CudaServer
+) -> None:
+    """Whichever of the two it opens first: each owns one event and opens one."""
+    both = two(start)
+    pairs = both, both[::-1]
+    for owner, _ in pairs:
+        owner.do("gate, r = Gate(), malloc(4096); e = shared_event(); fill(p, 1)")
+        owner.do("ok(cuda.cudaEventRecord(e, None)); synchronize()")
+    handles = [owner.get("event_handle(e)") for owner, _ in pairs]
+    for (owner, other), event in zip(pairs, handles, strict=True):
+        memory = owner.get("memory_handle(p)")
+        other.do(f"q, f = open_memory({memory!r}), open_event({event!r})")
+    replace_worker(cuda)
+    for (owner, other), event in zip(pairs, handles, strict=True):
+        owner.do("gate.close(); fill(p, 2); ok(cuda.cudaEventRecord(e, None))")
+        assert owner.get("event_handle(e)") == event  # and the record has been issued
+        other.do("ok(cuda.cudaStreamWaitEvent(None, f, 0)); copy(r, q, 4, D2D)")
+        assert other.get("cuda.cudaStreamQuery(None)") == NOT_READY
+        owner.do("gate.open(); synchronize()")
+        assert other.get("words(r)") == [2]
+
+
+def test_in_a_new_worker_an_event_ends_with_the_last_client_that_has_it(
+    gpu: FakeGpu, tmp_path: Path
+) -> None:
+    """The fake driver ends a worker that uses an event which was destroyed."""
+    calls = tmp_path / "calls"
+    server = gpu.serve(tmp_path, "--memory-per-client", "64MiB", FAKECUDA_LOG=str(calls))
+    owner, other = server.program(SHARING), server.program(SHARING)
+    owner.do("e = shared_event()")
+    other.do(f"f = open_event({owner.get('event_handle(e)')!r})")
+    calls.write_text("")
+    replace_worker(server)
+    other.do("malloc(4)")  # it has the event again
+    owner.do("ok(cuda.cudaEventRecord(e, None)); ok(cuda.cudaEventDestroy(e)); synchronize()")
+    assert "cuEventDestroy" not in calls.read_text()
+    other.do("ok(cuda.cudaEventRecord(f, None)); synchronize()")
+    other.kill()
+    owner.end()
+    assert server.ended(owner, other)
+    log = calls.read_text()
+    assert log.count("cuEventDestroy 0") == log.count("cuEventCreate 0") > 0
+    finish(server)
+
+
+def test_what_was_recorded_before_a_new_worker_cannot_be_timed(
+    start: Start, cuda: CudaServer
+) -> None:
+    client = start("e, f, time = event(), event(), c_float()")
+    client.do("ok(cuda.cudaEventRecord(e, None)); synchronize()")
+    replace_worker(cuda)
+    client.do("ok(cuda.cudaEventRecord(f, None)); synchronize()")
+    elapsed = "cuda.cudaEventElapsedTime(byref(time), e, f)"
+    assert client.get(elapsed) == INVALID_RESOURCE_HANDLE
+    client.do(f"ok(cuda.cudaEventRecord(e, None)); synchronize(); ok({elapsed})")

@@ -16,7 +16,7 @@ from ring import RingClient
 INVALID_VALUE, INVALID_CONTEXT, INVALID_RESOURCE_HANDLE, ILLEGAL_ADDRESS = 1, 201, 400, 700
 BYTES = 4096
 STREAM, EVENT = 0x100, 0x101
-INTERPROCESS = 6  # with timing disabled
+TIMED, INTERPROCESS = 4, 6  # both are interprocess
 TENSORS_IN_A_QUEUE = """
 import torch, torch.multiprocessing as mp
 
@@ -176,3 +176,25 @@ def test_a_new_worker_maps_the_same_memory_in_both(
     assert read(owner, pointer) == 22
     sound(other, "ipc_close_memory", opened)
     assert sound(other, "ipc_open_memory", token)[1] == BYTES
+
+
+def test_a_new_worker_has_the_same_events_in_both(
+    clients: tuple[RingClient, RingClient], logged: LoggedServer
+) -> None:
+    """Whichever of the two it opens first: each owns one event and opens one."""
+    pairs = clients, clients[::-1]
+    tokens = []
+    for owner, other in pairs:
+        sound(owner, "cudaEventCreateWithFlags", EVENT, TIMED)
+        tokens += sound(owner, "ipc_export_event", EVENT)
+        sound(other, "ipc_open_event", EVENT + 5, tokens[-1])
+    logged.kill_worker()
+    both = EVENT + 5, EVENT + 5
+    for (owner, other), token in zip(pairs, tokens, strict=True):
+        assert other.call("cudaEventElapsedTime", *both)[0] == INVALID_RESOURCE_HANDLE
+        sound(owner, "event_record", EVENT, 0, 0)
+        assert sound(other, "cudaEventElapsedTime", *both) == [0.0]
+        assert sound(owner, "ipc_export_event", EVENT) == [token]
+        sound(owner, "cudaEventDestroy", EVENT)
+        sound(other, "cudaEventDestroy", EVENT + 5)
+        assert other.call("ipc_open_event", EVENT, token)[0] == INVALID_VALUE

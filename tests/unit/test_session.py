@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import count
+from itertools import count, pairwise
 from typing import Any
 
 import pytest
 
+from mnemosyne.server import ipc
 from mnemosyne.server.errors import INVALID_RESOURCE_HANDLE, INVALID_VALUE, CallError, blas_status
+from mnemosyne.server.exports import Event, Exports
 from mnemosyne.server.journal import KeptJournal
 from mnemosyne.server.session import HANDLERS, Effects, Layout, Session
 
@@ -24,14 +26,16 @@ class NoChunks:
         return False
 
 
-def new_session() -> Session:
+def new_session(exports: Exports | None = None) -> Session:
     ticks = count()
-    effects = Effects(NoChunks(), lambda offset, size: None, lambda: next(ticks) / 1000)
+    effects = Effects(
+        NoChunks(), lambda offset, size: None, lambda: next(ticks) / 1000, exports or Exports()
+    )
     return Session(1, PLACE, effects)
 
 
 def call(session: Session, name: str, *values: Any) -> Any:
-    return HANDLERS[name](session, *values)
+    return {**HANDLERS, **ipc.HANDLERS}[name](session, *values)
 
 
 def refused(session: Session, name: str, *values: Any) -> int:
@@ -125,6 +129,45 @@ def test_a_session_is_rebuilt_from_its_journal() -> None:
         session.streams, session.events, session.blas,
     )  # fmt: skip
     assert call(other, "host_alloc", 1) == call(session, "host_alloc", 1)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)])
+def test_sessions_that_shared_an_event_share_it_in_another_worker(order: tuple[int, ...]) -> None:
+    """One that was shared on by who had opened it, too; others are each session's own."""
+    exports = Exports()
+    sessions = [new_session(exports) for _ in range(3)]
+    call(sessions[0], "cudaEventCreateWithFlags", 5, 6)
+    for giver, taker in pairwise(sessions):
+        call(taker, "ipc_open_event", 5, *call(giver, "ipc_export_event", 5))
+    for session in sessions:
+        call(session, "cudaEventCreateWithFlags", 6, 4)
+    events = restored_events(sessions, order)
+    assert events[0][5] is events[1][5] is events[2][5]
+    assert events[0][5].flags == 6
+    assert len({id(own[6]) for own in events}) == 3
+
+
+def restored_events(sessions: list[Session], order: tuple[int, ...]) -> list[dict[int, Event]]:
+    """Those of each session in another worker, which opens them in this order."""
+    exports, restored = Exports(), {}
+    for at in order:
+        restored[at] = new_session(exports)
+        restored[at].restore([], sessions[at].journal.take())
+    return [restored[at].events for at in range(len(sessions))]
+
+
+def test_a_token_names_an_event_while_a_session_has_it() -> None:
+    exports = Exports()
+    session, other = new_session(exports), new_session(exports)
+    call(session, "cudaEventCreateWithFlags", 5, 4)
+    (token,) = call(session, "ipc_export_event", 5)
+    call(other, "ipc_open_event", 7, token)
+    call(session, "cudaEventDestroy", 5)
+    call(session, "ipc_open_event", 5, token)
+    assert session.events[5] is other.events[7]
+    call(session, "cudaEventDestroy", 5)
+    call(other, "cudaEventDestroy", 7)
+    assert refused(session, "ipc_open_event", 5, token) == INVALID_VALUE
 
 
 def test_the_kept_journal_forgets_removed_keys_and_sums_by_kind() -> None:

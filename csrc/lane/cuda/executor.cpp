@@ -51,19 +51,6 @@ void CudaExecutor::add_event(uint64_t number, uint64_t handle) {
   events_[number] = reinterpret_cast<Event>(handle);
 }
 
-uint64_t CudaExecutor::event_handle(uint64_t number) const {
-  auto found = events_.find(number);
-  return found == events_.end() ? 0 : reinterpret_cast<uint64_t>(found->second);
-}
-
-uint64_t CudaExecutor::remove_event(uint64_t number) {
-  auto found = events_.find(number);
-  if (found == events_.end()) return 0;
-  auto handle = reinterpret_cast<uint64_t>(found->second);
-  events_.erase(found);
-  return handle;
-}
-
 void CudaExecutor::add_function(uint64_t number, uint64_t handle, uint32_t argument_bytes) {
   if (functions_.size() <= number) functions_.resize(number + 1);
   functions_[number] = {reinterpret_cast<Function>(handle), argument_bytes};

@@ -35,8 +35,7 @@ class CudaExecutor : public Executor, public Watched {
   bool add_stream(uint64_t number, uint64_t handle, bool blocking);
   bool remove_stream(uint64_t number) { return streams_.remove(number); }
   void add_event(uint64_t number, uint64_t handle);
-  uint64_t remove_event(uint64_t number);
-  uint64_t event_handle(uint64_t number) const;  // 0: there is none
+  bool remove_event(uint64_t number) { return events_.erase(number) != 0; }
   void add_function(uint64_t number, uint64_t handle, uint32_t argument_bytes);
   void remove_function(uint64_t number);
   void add_blas(uint64_t number);

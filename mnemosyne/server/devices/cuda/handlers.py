@@ -23,13 +23,13 @@ from mnemosyne.server.errors import (
     CallError,
     LibraryError,
 )
+from mnemosyne.server.exports import Event
 from mnemosyne.server.journal import Entries, of_kind
 from mnemosyne.server.session import HANDLERS as COMMON
 from mnemosyne.server.session import Deferred, Handler, Handlers, Outputs
 
 _NON_BLOCKING = driver.CUstream_flags.CU_STREAM_NON_BLOCKING.value
 _SETTINGS = 6  # of a cuBLAS handle, once it has been configured
-_EVENT_FLAGS = 3  # blocking synchronisation, no timing
 
 
 def add_stream(s: CudaSession, number: int, flags: int, priority: int) -> None:
@@ -55,33 +55,31 @@ def _destroy_stream(s: CudaSession, number: int) -> Outputs:
     return None
 
 
-def _add_event(s: CudaSession, number: int, flags: int) -> None:
-    s.executor.add_event(number, int(check(driver.cuEventCreate(flags & _EVENT_FLAGS))))
+def _add_event(s: CudaSession, number: int) -> None:
+    s.executor.add_event(number, s.shared_events.open(s.events[number]))
 
 
-def _create_event(s: CudaSession, number: int, flags: int) -> Outputs:
-    COMMON["cudaEventCreateWithFlags"](s, number, flags)
-    with ExitStack() as undo:
-        undo.callback(COMMON["cudaEventDestroy"], s, number)
-        _add_event(s, number, flags)
-        undo.pop_all()
-    return None
+def _remove_event(s: CudaSession, number: int, event: Event) -> None:
+    if s.executor.remove_event(number):
+        s.shared_events.close(event)
+
+
+def _making_event(name: str, handlers: Handlers) -> Handler:
+    def handler(s: CudaSession, number: int, value: int | bytes) -> Outputs:
+        handlers[name](s, number, value)
+        with ExitStack() as undo:
+            undo.callback(COMMON["cudaEventDestroy"], s, number)
+            _add_event(s, number)
+            undo.pop_all()
+        return None
+
+    return handler
 
 
 def _destroy_event(s: CudaSession, number: int) -> Outputs:
+    event = s.event(number)
     COMMON["cudaEventDestroy"](s, number)
-    s.shared_events.destroy(s.executor.remove_event(number))
-    return None
-
-
-def _export_event(s: CudaSession, number: int) -> Outputs:
-    return ipc.export_event(s, number, s.executor.event_handle(number))
-
-
-def _open_event(s: CudaSession, number: int, token: bytes) -> Outputs:
-    handle = ipc.open_event(s, number, token).handle
-    s.shared_events.share(handle)
-    s.executor.add_event(number, handle)
+    _remove_event(s, number, event)
     return None
 
 
@@ -262,8 +260,8 @@ def restore(s: CudaSession, entries: Entries) -> None:
     """Makes the driver's objects again. Raises ValueError; uploaded modules are gone."""
     for number, (flags, priority) in of_kind(entries, "stream"):
         add_stream(s, number, flags, priority)
-    for number, flags in of_kind(entries, "event"):
-        _add_event(s, number, flags)
+    for number in s.events:
+        _add_event(s, number)
     for offset, size in of_kind(entries, "host"):
         _pin(s, offset, size)
     for handle, settings in of_kind(entries, "blas"):
@@ -289,8 +287,8 @@ def restore(s: CudaSession, entries: Entries) -> None:
 
 def release(s: CudaSession) -> None:
     """Gives back everything but the device memory."""
-    for number in s.events:
-        s.shared_events.destroy(s.executor.remove_event(number))
+    for number, event in s.events.items():
+        _remove_event(s, number, event)
     s.executor.end()
     for address in list(s.pinned):
         _unpin(s, address)
@@ -309,14 +307,13 @@ HANDLERS: Handlers = {
     **libraries.HANDLERS,
     **{m.name: _in_the_lane(m.name) for m in SPEC.messages.values() if m.lane},
     **ipc.HANDLERS,
-    "ipc_export_event": _export_event,
-    "ipc_open_event": _open_event,
+    "ipc_open_event": _making_event("ipc_open_event", ipc.HANDLERS),
     "ipc_close_memory": _close_memory,
     "graph_frames": _add_graph,
     "graph_destroy": _destroy_graph,
     "cudaStreamCreateWithPriority": _create_stream,
     "cudaStreamDestroy": _destroy_stream,
-    "cudaEventCreateWithFlags": _create_event,
+    "cudaEventCreateWithFlags": _making_event("cudaEventCreateWithFlags", COMMON),
     "cudaEventDestroy": _destroy_event,
     "free": _free,
     "host_alloc": _host_alloc,

@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from threading import Lock
 
 from cuda.bindings import driver
 
 from mnemosyne import _native
 from mnemosyne.server.devices.cuda.driver import check, check_code
 from mnemosyne.server.devices.cuda.kernels import Function, Kernels, OwnModule
+from mnemosyne.server.exports import Event
 from mnemosyne.server.session import Deferred, Outputs, Session
+
+_EVENT_FLAGS = 3  # blocking synchronisation, no timing
 
 
 @dataclass(slots=True)
 class SharedEvents:
-    """The driver's events that more than one session may use: the last one destroys them."""
+    """The driver's events, which more than one session may use: the first makes one, the last
+    destroys it. Sessions end in threads of their own."""
 
-    _others: Counter[int] = field(default_factory=Counter)
+    _lock: Lock = field(default_factory=Lock)
 
-    def share(self, handle: int) -> None:
-        self._others[handle] += 1
+    def open(self, event: Event) -> int:
+        """The driver's event. Raises CallError."""
+        with self._lock:
+            if not event.users:
+                event.handle = int(check(driver.cuEventCreate(event.flags & _EVENT_FLAGS)))
+            event.users += 1
+            return event.handle
 
-    def destroy(self, handle: int) -> None:
-        if self._others[handle] > 0:
-            self._others[handle] -= 1
-            return
-        del self._others[handle]
-        check(driver.cuEventDestroy(handle))
+    def close(self, event: Event) -> None:
+        with self._lock:
+            event.users -= 1
+            if not event.users:
+                check(driver.cuEventDestroy(event.handle))
 
 
 @dataclass(kw_only=True)
