@@ -104,13 +104,17 @@ class Arena:
         return start, self._chunk_size[start]
 
     def adopt(self, length: int, source: int) -> int:
-        """Another session's chunk at ``source``: its address here. No quota counts it."""
+        """Another session's chunk at ``source``: its address here. The quota counts it whole."""
+        if self.used + length > self.quota:
+            raise CallError(OUT_OF_MEMORY, self._refusal(length))
         start = self._place(length, lambda offset: self._chunks.adopt(offset, length, source))
         self._add_chunk(start, length)
+        self.used += length
         return start
 
     def leave(self, start: int) -> None:
         """Gives an adopted chunk back."""
+        self.used -= self._chunk_size[start]
         self._drop(start, self._chunk_size[start])
 
     def restore(
@@ -126,7 +130,9 @@ class Arena:
             if not self._slot.take_at(self.base + offset, size):
                 raise ValueError("a chunk overlaps another one")
             self._add_chunk(self.base + offset, size)
-            if self.base + offset not in adopted:
+            if self.base + offset in adopted:
+                self.used += size
+            else:
                 self._open(self.base + offset, size)
         for pointer, size in allocations.items():
             if not self._free.take_at(pointer, size):

@@ -2,8 +2,9 @@
 
 How this works: an exported object has a token, which the client puts into the handle. Memory is
 mapped a second time, chunk and all, in the session that opens it: it stays there when its owner
-frees it or dies. It counts against the owner's quota alone. An event is one object, which every
-session that has it knows by the same token.
+frees it or dies. So the chunk counts against the quota of each that has it: whoever is the last one
+pays already, and all clients together never hold more than their quotas. An event is one object,
+which every session that has it knows by the same token.
 """
 
 from __future__ import annotations

@@ -9,12 +9,16 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from conftest import Server
+from conftest import Server, wait_until
 from logged_server import LoggedServer, logged_server
 from ring import RingClient
 
-INVALID_VALUE, INVALID_CONTEXT, INVALID_RESOURCE_HANDLE, ILLEGAL_ADDRESS = 1, 201, 400, 700
+from mnemosyne.server.admin import ask_status
+
+INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONTEXT = 1, 2, 201
+INVALID_RESOURCE_HANDLE, ILLEGAL_ADDRESS = 400, 700
 BYTES = 4096
+CHUNK = 2 << 20
 STREAM, EVENT = 0x100, 0x101
 TIMED, INTERPROCESS = 4, 6  # both are interprocess
 TENSORS_IN_A_QUEUE = """
@@ -65,6 +69,7 @@ def clients(logged: LoggedServer) -> Iterator[tuple[RingClient, RingClient]]:
     yield both
     for client in both:
         client.close()
+    assert wait_until(lambda: ask_status(str(logged.socket)).sessions == [])
 
 
 def sound(client: RingClient, name: str, *values: object) -> list[object]:
@@ -130,15 +135,56 @@ def test_memory_opened_twice_is_closed_twice(clients: tuple[RingClient, RingClie
     assert other.call("ipc_close_memory", opened)[0] == INVALID_VALUE
 
 
-def test_opened_memory_is_not_the_openers_to_free_export_or_pay(
+def test_opened_memory_is_not_the_openers_to_free_or_export(
     clients: tuple[RingClient, RingClient],
 ) -> None:
     owner, other = clients
-    free = sound(other, "cudaMemGetInfo")
     _, opened, _ = shared(owner, other)
-    assert sound(other, "cudaMemGetInfo") == free
     assert other.call("free", opened)[0] == INVALID_VALUE
     assert other.call("ipc_export_memory", opened)[0] == INVALID_VALUE
+
+
+def room(client: RingClient) -> int:
+    free, _ = sound(client, "cudaMemGetInfo")
+    return free  # type: ignore[return-value]
+
+
+def test_memory_counts_against_each_that_has_it(
+    clients: tuple[RingClient, RingClient], logged: LoggedServer
+) -> None:
+    """So what only the opener still has counts, too: whole chunks, for it keeps them."""
+    other, owner = clients[0], logged.client()
+    quota = other.welcome.quota
+    _, opened, token = shared(owner, other)
+    assert room(owner) == quota - 2 * BYTES
+    assert room(other) == quota - CHUNK
+    assert sound(other, "ipc_open_memory", token)[0] == opened
+    owner.close()
+    assert room(other) == quota - CHUNK
+    sound(other, "ipc_close_memory", opened)
+    assert room(other) == quota - CHUNK
+    sound(other, "ipc_close_memory", opened)
+    assert room(other) == quota
+
+
+def test_two_clients_never_hold_more_than_their_quotas(
+    clients: tuple[RingClient, RingClient],
+) -> None:
+    owner, other = clients
+    quota = owner.welcome.quota
+    third = quota // 3 // CHUNK * CHUNK
+    for left in (2, 1, 0):
+        (pointer,) = sound(owner, "malloc", third)
+        (token,) = sound(owner, "ipc_export_memory", pointer)
+        sound(other, "ipc_open_memory", token)
+        sound(owner, "free", pointer)
+        assert room(other) == quota - (3 - left) * third
+    (pointer,) = sound(owner, "malloc", third)
+    (token,) = sound(owner, "ipc_export_memory", pointer)
+    status, text = other.call("ipc_open_memory", token)
+    assert status == OUT_OF_MEMORY
+    assert f"{third} bytes are more than is left of the quota" in text
+    assert other.call("malloc", third)[0] == OUT_OF_MEMORY
 
 
 def test_a_token_opens_only_what_it_names(clients: tuple[RingClient, RingClient]) -> None:
@@ -174,7 +220,9 @@ def test_a_new_worker_maps_the_same_memory_in_both(
     assert read(other, opened) == 21
     write(other, opened, 22)
     assert read(owner, pointer) == 22
+    assert room(other) == other.welcome.quota - CHUNK
     sound(other, "ipc_close_memory", opened)
+    assert room(other) == other.welcome.quota
     assert sound(other, "ipc_open_memory", token)[1] == BYTES
 
 

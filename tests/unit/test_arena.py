@@ -27,6 +27,9 @@ class RecordedChunks:
         assert not any(o < offset + size and offset < o + n for o, n in self.live.items())
         self.live[offset] = size
 
+    def adopt(self, offset: int, size: int, source: int) -> None:
+        self.make(offset, size)
+
     def drop(self, offset: int, size: int) -> None:
         assert self.live.pop(offset) == size
 
@@ -165,6 +168,24 @@ def test_the_quota_is_exact() -> None:
     assert refused.value.code == OUT_OF_MEMORY
     arena.free(pointers[0])
     arena.malloc(MIB)
+
+
+def test_the_quota_counts_another_sessions_chunk_while_it_is_here() -> None:
+    arena, chunks = new_arena(quota=10 * MIB)
+    adopted = arena.adopt(6 * MIB, source=0x1000)
+    assert arena.used == 6 * MIB
+    with pytest.raises(CallError) as refused:
+        arena.adopt(6 * MIB, source=0x2000)
+    assert refused.value.code == OUT_OF_MEMORY
+    assert chunks.live == {adopted - BASE: 6 * MIB}
+    other = Arena(BASE, SLOT, 10 * MIB, chunks)
+    other.restore([[adopted - BASE, 6 * MIB]], {}, {adopted})
+    for one in (arena, other):
+        with pytest.raises(CallError):
+            one.malloc(5 * MIB)
+    other.leave(adopted)
+    assert (other.used, chunks.live) == (0, {})
+    other.malloc(10 * MIB)
 
 
 def test_chunks_never_exceed_the_quota_by_more_than_their_unit() -> None:
