@@ -79,14 +79,14 @@ def status(
     socket: Annotated[str, typer.Option(help="The server's socket. [default: as the server]")] = "",
 ) -> None:
     """Show the server's device and its clients."""
-    from mnemosyne.server.admin import ask_status
+    from mnemosyne.server.admin import NoStatus, ask_status
     from mnemosyne.server.paths import default_socket
 
     path = socket or default_socket()
     try:
         answer = ask_status(path)
-    except OSError as error:
-        _fail(f"no server at {path} ({error.strerror or error}); start one with: mnemosyne server")
+    except NoStatus as error:
+        _fail(str(error))
     table = Table("session", "pid", "program", "memory", "quota", "since")
     for session, pid, program, used, quota, seconds in answer.sessions:
         table.add_row(

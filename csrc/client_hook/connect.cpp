@@ -24,7 +24,38 @@ constexpr int kRefusal = 3;
 constexpr int kSeconds = 20;  // a worker may have to start before it answers
 constexpr uint32_t kMaxControl = 1 << 20;
 
-std::string failure(const char* what) { return std::string(what) + ": " + strerror(errno); }
+// The server binds it for its own user alone, and talks to no other.
+constexpr int kForeign = EACCES;
+
+// Where the server listens unless it is told of another place.
+std::string default_path() {
+  const char* directory = getenv("XDG_RUNTIME_DIR");
+  if (directory && *directory) return std::string(directory) + "/mnemosyne.sock";
+  return "/tmp/mnemosyne-" + std::to_string(getuid()) + ".sock";
+}
+
+std::string no_connection(const std::string& path, int error) {
+  if (error == kForeign) {
+    return "the socket " + path +
+           " belongs to another user; give the server another --socket, and set "
+           "MNEMOSYNE_SOCKET to the same path";
+  }
+  if (error == ENAMETOOLONG) return "the socket's path is longer than 107 bytes: " + path;
+  std::string option = path == default_path() ? "" : " --socket " + path;
+  return "no server at " + path + " (" + strerror(error) +
+         "); start one with: python -m mnemosyne.server --clients 4" + option;
+}
+
+// A server that accepts, and then fails to answer.
+std::string no_answer(const std::string& path, int error) {
+  std::string server = "the server at " + path;
+  if (error == EAGAIN) {
+    return server + " did not answer within " + std::to_string(kSeconds) +
+           " s; its log may say why; if it hangs, stop it and start it again";
+  }
+  return server + " hung up (" + strerror(error) +
+         "); its log says why; use the same version of mnemosyne for both";
+}
 
 std::string program_name() {
   char line[256];
@@ -92,6 +123,12 @@ void pack_hello(Packer* p, const char* purpose) {
   p->integer(0);
 }
 
+bool is_foreign(int fd) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid != getuid();
+}
+
 int connect_to(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -105,8 +142,9 @@ int connect_to(const std::string& path) {
   timeval limit{kSeconds, 0};
   setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-  if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) return fd;
-  int saved = errno;
+  bool connected = connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
+  if (connected && !is_foreign(fd)) return fd;
+  int saved = connected ? kForeign : errno;
   close(fd);
   errno = saved;
   return -1;
@@ -176,18 +214,24 @@ void unpack_welcome(Unpacker* u, Welcome* w) {
   }
 }
 
-std::string read_answer(int fd, Welcome* welcome) {
+std::string refusal(const std::string& path, Unpacker* u) {
+  std::string reason = take_text(u);
+  return "the server at " + path +
+         (reason.empty() ? " refused; its log says why" : " refused: " + reason);
+}
+
+std::string read_answer(int fd, const std::string& path, Welcome* welcome) {
   uint32_t length = 0;
   if (!receive_all(fd, reinterpret_cast<char*>(&length), sizeof length, welcome->fds)) {
-    return failure("no answer from the server");
+    return no_answer(path, errno);
   }
   if (length > kMaxControl) return "the server's answer is too long";
   std::string body(length, 0);
-  if (!receive_all(fd, &body[0], length, welcome->fds)) return failure("no answer from the server");
+  if (!receive_all(fd, &body[0], length, welcome->fds)) return no_answer(path, errno);
   Unpacker u(body.data(), body.size());
   u.array();
   int64_t kind = u.integer();
-  if (kind == kRefusal) return take_text(&u);
+  if (kind == kRefusal) return refusal(path, &u);
   if (kind != kWelcome) return "the server answered something else than welcome";
   unpack_welcome(&u, welcome);
   return u.ok() ? "" : "the server's welcome is malformed";
@@ -197,10 +241,7 @@ std::string read_answer(int fd, Welcome* welcome) {
 
 std::string socket_path() {
   const char* path = getenv("MNEMOSYNE_SOCKET");
-  if (path && *path) return path;
-  const char* directory = getenv("XDG_RUNTIME_DIR");
-  if (directory && *directory) return std::string(directory) + "/mnemosyne.sock";
-  return "/tmp/mnemosyne-" + std::to_string(getuid()) + ".sock";
+  return path && *path ? path : default_path();
 }
 
 Welcome::~Welcome() {
@@ -212,19 +253,12 @@ Welcome::~Welcome() {
 std::string say_hello(const char* purpose, Welcome* welcome) {
   std::string path = socket_path();
   int fd = connect_to(path);
-  if (fd < 0) {
-    return "no server at " + path + " (" + strerror(errno) +
-           "); start one with: python -m mnemosyne.server --clients 4";
-  }
+  if (fd < 0) return errno == EAGAIN ? no_answer(path, errno) : no_connection(path, errno);
   Packer hello;
   pack_hello(&hello, purpose);
   uint32_t length = hello.size();
-  std::string error;
-  if (!send_all(fd, &length, sizeof length) || !send_all(fd, hello.data(), length)) {
-    error = failure("the server at the socket does not listen");
-  } else {
-    error = read_answer(fd, welcome);
-  }
+  bool sent = send_all(fd, &length, sizeof length) && send_all(fd, hello.data(), length);
+  std::string error = sent ? read_answer(fd, path, welcome) : no_answer(path, errno);
   if (error.empty() && strcmp(purpose, "attach") == 0) {
     welcome->socket = fd;
     return "";

@@ -63,7 +63,8 @@ class Welcome:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Supervisor to client: one line that says why, and what to do."""
+    """Supervisor to client, or a worker that cannot serve to its supervisor: one line that says
+    why, and what to do."""
 
     KIND: ClassVar[int] = 3
     reason: str

@@ -13,6 +13,11 @@ def default_socket() -> str:
     return socket_path(os.environ, os.getuid())
 
 
+def usual_socket() -> str:
+    """Where it is unless somebody chooses another place."""
+    return socket_path({**os.environ, "MNEMOSYNE_SOCKET": ""}, os.getuid())
+
+
 def socket_path(environ: Mapping[str, str], uid: int) -> str:
     """$MNEMOSYNE_SOCKET, else a socket in $XDG_RUNTIME_DIR, else one in /tmp."""
     if chosen := environ.get("MNEMOSYNE_SOCKET"):

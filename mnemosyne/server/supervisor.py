@@ -32,6 +32,7 @@ from mnemosyne.protocol.control import (
     Lost,
     Opened,
     Ready,
+    Refusal,
     Shutdown,
     Status,
 )
@@ -40,7 +41,7 @@ from mnemosyne.server.client import Client, State, welcome
 from mnemosyne.server.listener import Peer
 from mnemosyne.server.opening import Opening
 from mnemosyne.server.slots import layout, slots_for
-from mnemosyne.server.workerprocess import CANNOT_SERVE, WorkerOptions, WorkerProcess
+from mnemosyne.server.workerprocess import WorkerOptions, WorkerProcess
 
 log = logging.getLogger("mnemosyne")
 
@@ -83,6 +84,7 @@ class Supervisor:
         self._deaths: deque[float] = deque(maxlen=_MAX_DEATHS + 1)
         self._stopping = False
         self._device_lost = False
+        self._refusal = ""  # of a worker that cannot serve; its log has it
         self._serving = asyncio.Event()
         self.finished: asyncio.Future[int] = self._loop.create_future()
         self._memory = 0  # bytes for clients
@@ -244,6 +246,9 @@ class Supervisor:
         if self._plan.device in _KEEPS_SPARE:
             self._loop.call_later(_BURIAL_SECONDS, self._make_spare)
 
+    def _refused(self, message: Refusal) -> None:
+        self._refusal = message.reason
+
     def _make_spare(self) -> None:
         if not self._stopping and self._spare is None:
             self._spare = self._new_worker()
@@ -327,8 +332,7 @@ class Supervisor:
         if worker is not self._worker or self._stopping:
             return
         if not self._serving.is_set():
-            said = status == CANNOT_SERVE
-            return self._give_up("" if said else f"the worker could not start (status {status})")
+            return self._give_up(self._refusal or f"the worker could not start (status {status})")
         log.error("the worker (pid %d) died with status %d", worker.pid, status)
         self._replace(worker)
 
@@ -362,7 +366,7 @@ class Supervisor:
     # The end
 
     def _give_up(self, reason: str) -> None:
-        if reason:
+        if reason != self._refusal:
             log.error("giving up: %s", reason)
         self._drop_all(reason)
         if not self.finished.done():
@@ -405,6 +409,7 @@ _PURPOSES: dict[str, Callable[[Supervisor, Peer, Ready], None]] = {
 }
 _FROM_WORKER: dict[type[Any], Callable[..., None]] = {
     Ready: Supervisor._worker_ready,
+    Refusal: Supervisor._refused,
     Opened: Supervisor._opened,
     Closed: Supervisor._closed,
     Ending: Supervisor._ending,

@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -38,6 +38,7 @@ from mnemosyne.protocol.control import (
     Open,
     Opened,
     Ready,
+    Refusal,
     Shutdown,
     Start,
     encode,
@@ -57,11 +58,11 @@ from mnemosyne.server.process import (
 from mnemosyne.server.runner import Runner
 from mnemosyne.server.session import DeviceLost, Effects, Layout, Session
 from mnemosyne.server.wire import Wire
-from mnemosyne.server.workerprocess import CANNOT_SERVE
 
 log = logging.getLogger("mnemosyne")
 
 _PROGRESS_SECONDS = 1.0
+_CANNOT_SERVE = 3  # exit status
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -87,13 +88,21 @@ def main(arguments: Sequence[str]) -> int:
         device.enter()
         ready = _ready(device, options.memory)
     except (OSError, RuntimeError, ValueError, CallError) as error:
-        log.error("device %s cannot be used: %s", options.device, str(error).splitlines()[0])
-        sock.detach()  # or the supervisor sees its end first, and kills a process that has said why
-        return CANNOT_SERVE
+        return _refuse(
+            sock, f"device {options.device} cannot be used: {str(error).splitlines()[0]}"
+        )
     log.debug("took hold of the device in %.3f s", time.perf_counter() - started)
     gc.freeze()  # what start-up made is never garbage
     uvloop.run(_serve(sock, device, ready))
     return 0
+
+
+def _refuse(sock: socket.socket, reason: str) -> int:
+    log.error("%s", reason)
+    with suppress(OSError):  # there may be no supervisor any more
+        sock.sendall(encode(Refusal(reason)))
+    sock.detach()  # or the supervisor sees its end first, and kills a process that is ending
+    return _CANNOT_SERVE
 
 
 def _options(arguments: Sequence[str]) -> argparse.Namespace:

@@ -15,7 +15,6 @@ from mnemosyne.protocol import ProtocolError
 from mnemosyne.protocol.control import Control, Start
 from mnemosyne.server.wire import Received, Wire
 
-CANNOT_SERVE = 3  # exit status of a worker that has said why
 _PRELOADS = ("LD_PRELOAD", "LD_AUDIT")
 
 
