@@ -47,7 +47,11 @@ async def run_clients(
     seconds: float,
 ) -> list[Run]:  # fmt: skip
     """All demos at once through the server, in the order of ``reports``."""
-    environment = {"LD_PRELOAD": str(library), "MNEMOSYNE_SOCKET": str(server.socket)}
+    environment = {
+        "LD_PRELOAD": str(library),
+        "MNEMOSYNE_SOCKET": str(server.socket),
+        "CUDA_VISIBLE_DEVICES": "0",  # ours may have chosen the server's GPU
+    }
     demos = [
         run_demo(name, "cuda", steps, folder, report, environment)
         for name, report in reports.items()

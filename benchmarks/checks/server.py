@@ -39,7 +39,11 @@ class Server:
 
     def environment(self) -> dict[str, str]:
         """What a client of this server needs."""
-        return {"LD_PRELOAD": str(client_library()), "MNEMOSYNE_SOCKET": str(self.socket)}
+        return {
+            "LD_PRELOAD": str(client_library()),
+            "MNEMOSYNE_SOCKET": str(self.socket),
+            "CUDA_VISIBLE_DEVICES": "0",  # ours may have chosen the server's GPU
+        }
 
     def used_bytes(self) -> dict[int, int]:
         """Device memory of every client, by its process id."""

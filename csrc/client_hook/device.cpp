@@ -4,6 +4,7 @@
 
 #include "dl.h"
 #include "errors.h"
+#include "identity.h"
 #include "session.h"
 
 using namespace mnemosyne;
@@ -22,17 +23,6 @@ int attribute(int* value, int id) {
   if (!d) return why_not();
   if (id < 0 || id >= static_cast<int>(d->attributes.size())) return report(kInvalidValue);
   *value = d->attributes[id];
-  return kSuccess;
-}
-
-enum Attribute { kPciBus = 33, kPciDevice = 34, kPciDomain = 50 };
-
-int bus_id(char* text, int size) {
-  int domain = 0, bus = 0, slot = 0;
-  if (attribute(&domain, kPciDomain) || attribute(&bus, kPciBus) || attribute(&slot, kPciDevice)) {
-    return why_not();
-  }
-  snprintf(text, size, "%04X:%02X:%02X.0", domain, bus, slot);
   return kSuccess;
 }
 
@@ -86,15 +76,15 @@ MNEMOSYNE_API cudaError_t cudaDeviceGetAttribute(int* value, int id, int ordinal
 MNEMOSYNE_API cudaError_t cudaDeviceGetPCIBusId(char* text, int size, int ordinal) {
   if (!text) return report(kInvalidValue);
   if (int code = check_device(ordinal)) return code;
-  return bus_id(text, size);
+  snprintf(text, size, "%s", bus_id(*device()).c_str());
+  return kSuccess;
 }
 
 MNEMOSYNE_API cudaError_t cudaDeviceGetByPCIBusId(int* ordinal, const char* text) {
   if (!ordinal || !text) return report(kInvalidValue);
-  char own[32];
-  if (int code = bus_id(own, sizeof own)) return code;
+  if (int code = check_device(0)) return code;
   *ordinal = 0;
-  return strcasecmp(own, text) == 0 ? kSuccess : report(kInvalidDevice);
+  return strcasecmp(bus_id(*device()).c_str(), text) == 0 ? kSuccess : report(kInvalidDevice);
 }
 
 MNEMOSYNE_API cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) {

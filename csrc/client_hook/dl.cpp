@@ -62,7 +62,7 @@ __attribute__((noinline)) void* open_library(const Library* library, const char*
   if (library->load_it_too && !real_dlopen()(file, flags)) return nullptr;
   // Without a server there is no NVML, as on a machine without a GPU: programs know how to take
   // that.
-  bool missing = strncmp(library->prefix, "libnvidia-ml", 12) == 0 && !device();
+  bool missing = strncmp(library->prefix, "libnvidia-ml", 12) == 0 && !described();
   return missing ? real_dlopen()("libnvidia-ml.so.1 (no Mnemosyne server)", flags)
                  : open_self(flags);
 }

@@ -53,6 +53,7 @@ MNEMOSYNE_API int cuDeviceGetCount(int* count) { return cudaGetDeviceCount(count
 
 MNEMOSYNE_API int cuDeviceGet(int* handle, int ordinal) {
   if (!handle) return kInvalidValue;
+  if (!device()) return why_not();
   *handle = ordinal;
   return ordinal == 0 ? kSuccess : kInvalidDevice;
 }

@@ -5,12 +5,11 @@
 #include <cstring>
 
 #include "errors.h"
-#include "session.h"
+#include "identity.h"
 
 using namespace mnemosyne;
 
 MNEMOSYNE_API cudaError_t cudaMemGetInfo(size_t*, size_t*);
-MNEMOSYNE_API cudaError_t cudaDeviceGetPCIBusId(char*, int, int);
 
 namespace {
 
@@ -26,7 +25,7 @@ enum NvmlReturn {
 void* const kDeviceHandle = reinterpret_cast<void*>(0x6e76);
 
 int give(void** handle, bool found) {
-  if (!device()) return kDriverNotLoaded;
+  if (!described()) return kDriverNotLoaded;
   *handle = kDeviceHandle;
   return found ? kOk : kNotFound;
 }
@@ -37,21 +36,13 @@ int copy_text(char* to, unsigned size, const char* text) {
   return kOk;
 }
 
-void format_uuid(char* text, size_t size) {
-  unsigned char u[16] = {};
-  memcpy(u, device()->uuid.data(), device()->uuid.size() < 16 ? device()->uuid.size() : 16);
-  snprintf(text, size, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
-           u[0], u[1], u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12], u[13],
-           u[14], u[15]);
-}
-
 struct MemoryInfo {
   unsigned long long total, free, used;
 };
 
 }  // namespace
 
-MNEMOSYNE_API int nvmlInit_v2() { return device() ? kOk : kDriverNotLoaded; }
+MNEMOSYNE_API int nvmlInit_v2() { return described() ? kOk : kDriverNotLoaded; }
 MNEMOSYNE_API int nvmlInit() { return nvmlInit_v2(); }
 MNEMOSYNE_API int nvmlInitWithFlags(unsigned) { return nvmlInit_v2(); }
 MNEMOSYNE_API int nvmlShutdown() { return kOk; }
@@ -77,7 +68,7 @@ MNEMOSYNE_API const char* nvmlErrorString(int code) {
 
 MNEMOSYNE_API int nvmlDeviceGetCount_v2(unsigned* count) {
   if (!count) return kInvalidArgument;
-  *count = device() ? 1 : 0;
+  *count = described() ? 1 : 0;
   return kOk;
 }
 
@@ -89,38 +80,34 @@ MNEMOSYNE_API int nvmlDeviceGetHandleByIndex_v2(unsigned index, void** handle) {
 
 MNEMOSYNE_API int nvmlDeviceGetHandleByPciBusId_v2(const char* wanted, void** handle) {
   if (!wanted || !handle) return kInvalidArgument;
-  char own[32];
-  if (!device() || cudaDeviceGetPCIBusId(own, sizeof own, 0)) return kDriverNotLoaded;
-  size_t n = strlen(own), m = strlen(wanted);  // the domain may be written with more zeros
-  return give(handle, m >= n && strcasecmp(wanted + m - n, own) == 0);
+  if (!described()) return kDriverNotLoaded;
+  std::string own = bus_id(*described());
+  size_t n = own.size(), m = strlen(wanted);  // the domain may be written with more zeros
+  return give(handle, m >= n && strcasecmp(wanted + m - n, own.c_str()) == 0);
 }
 
 MNEMOSYNE_API int nvmlDeviceGetHandleByUUID(const char* wanted, void** handle) {
   if (!wanted || !handle) return kInvalidArgument;
-  if (!device()) return kDriverNotLoaded;
-  char own[64];
-  format_uuid(own, sizeof own);
-  return give(handle, strcmp(own, wanted) == 0);
+  if (!described()) return kDriverNotLoaded;
+  return give(handle, uuid_text(*described()) == wanted);
 }
 
 MNEMOSYNE_API int nvmlDeviceGetUUID(void*, char* text, unsigned size) {
   if (!text) return kInvalidArgument;
-  if (!device()) return kUninitialized;
-  char own[64];
-  format_uuid(own, sizeof own);
-  return copy_text(text, size, own);
+  if (!described()) return kUninitialized;
+  return copy_text(text, size, uuid_text(*described()).c_str());
 }
 
 MNEMOSYNE_API int nvmlDeviceGetName(void*, char* text, unsigned size) {
   if (!text) return kInvalidArgument;
-  return device() ? copy_text(text, size, device()->name.c_str()) : int{kUninitialized};
+  return described() ? copy_text(text, size, described()->name.c_str()) : int{kUninitialized};
 }
 
 // Before the client holds a slot, all of its quota is free.
 MNEMOSYNE_API int nvmlDeviceGetMemoryInfo(void*, MemoryInfo* info) {
   if (!info) return kInvalidArgument;
-  if (!device()) return kUninitialized;
-  size_t free = device()->quota, total = device()->quota;
+  if (!described()) return kUninitialized;
+  size_t free = described()->quota, total = described()->quota;
   if (attached()) cudaMemGetInfo(&free, &total);
   *info = {total, free, total - free};
   return kOk;
@@ -144,7 +131,7 @@ namespace {
 template <typename Info>
 int list_processes(unsigned* count, Info* infos) {
   if (!count) return kInvalidArgument;
-  if (!device()) return kUninitialized;
+  if (!described()) return kUninitialized;
   unsigned room = *count;
   *count = attached() ? 1 : 0;
   if (*count == 0) return kOk;
@@ -171,7 +158,7 @@ MNEMOSYNE_API int nvmlDeviceGetComputeRunningProcesses_v3(void*, unsigned* count
 
 MNEMOSYNE_API int nvmlSystemGetCudaDriverVersion_v2(int* version) {
   if (!version) return kInvalidArgument;
-  *version = device() ? device()->cuda : 0;
+  *version = described() ? described()->cuda : 0;
   return kOk;
 }
 

@@ -17,6 +17,7 @@
 #include "connect.h"
 #include "errors.h"
 #include "hangup.h"
+#include "identity.h"
 #include "tables.h"
 
 #ifndef MAP_FIXED_NOREPLACE
@@ -40,8 +41,9 @@ constexpr int kCpusToSpin = 4;  // on a smaller machine the server needs the CPU
 struct Client {
   std::mutex mutex;
   std::atomic<const Device*> device{nullptr};
+  std::atomic<const Device*> described{nullptr};  // also one that the program is not to see
   std::atomic<Session*> session{nullptr};
-  std::atomic<bool> absent{false};  // no server; asked once
+  std::atomic<bool> absent{false};  // no server, or its device is hidden; asked once
   std::atomic<bool> forked{false};  // a child of an attached process
   std::atomic<bool> exiting{false};
   std::string reason;  // of the last failure
@@ -79,12 +81,14 @@ void begin_exit() { client().exiting = true; }
 const Device* probe(Client* c) {
   Welcome welcome;
   c->reason = say_hello("probe", &welcome);
-  if (!c->reason.empty()) {
-    c->absent = true;
-    say("%s", c->reason.c_str());
-    return nullptr;
+  if (c->reason.empty()) {
+    c->described = new Device(welcome.device);
+    c->reason = why_hidden(*c->described);
   }
-  return new Device(welcome.device);
+  if (c->reason.empty()) return c->described;
+  c->absent = true;
+  say("%s", c->reason.c_str());
+  return nullptr;
 }
 
 // Maps at exactly this address; null when it is in use.
@@ -190,6 +194,11 @@ const Device* device() {
   std::lock_guard<std::mutex> lock(c.mutex);
   if (!c.device && !c.absent) c.device = probe(&c);
   return c.device;
+}
+
+const Device* described() {
+  device();
+  return client().described;
 }
 
 Session* session() {

@@ -52,8 +52,10 @@ struct Session {
 };
 
 // The device's description, asked for on first use; takes no client slot. Null when there is no
-// server (said once on stderr) or the process is no longer allowed to ask.
+// server or its device is hidden (said once on stderr), or the process is no longer allowed to ask.
 const Device* device();
+// The same for NVML, which CUDA_VISIBLE_DEVICES does not concern.
+const Device* described();
 // Why device() or session() returned null, as a cudaError_t with its sentence reported.
 cudaError_t why_not();
 

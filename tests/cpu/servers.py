@@ -42,6 +42,7 @@ class Server:
             **os.environ,
             "LD_PRELOAD": preload(),
             "MNEMOSYNE_SOCKET": str(self.socket),
+            "CUDA_VISIBLE_DEVICES": "0",  # whichever the tests were given
             "PYTHONPATH": str(ROOT),
         }
 
