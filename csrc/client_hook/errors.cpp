@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "driver_codes.h"
 #include "error_names.h"
 #include "session.h"
 
@@ -38,17 +39,28 @@ cudaError_t report(int code) {
 }
 
 // CUDA's own words first: programs look for them.
-cudaError_t report(int code, const char* format, ...) {
+static void keep_detail(int code, const char* format, va_list args) {
   const ErrorName* name = find_name(code);
   size_t size = sizeof errors.detail;
   size_t used = name ? snprintf(errors.detail, size, "%s: ", name->text) : 0;
-  va_list args;
-  va_start(args, format);
   vsnprintf(errors.detail + used, size - used, format, args);
-  va_end(args);
   errors.detailed = code;
   errors.taken = false;
+}
+
+cudaError_t report(int code, const char* format, ...) {
+  va_list args;
+  va_start(args, format);
+  keep_detail(code, format, args);
+  va_end(args);
   return report(code);
+}
+
+void explain(int code, const char* format, ...) {
+  va_list args;
+  va_start(args, format);
+  keep_detail(code, format, args);
+  va_end(args);
 }
 
 static void print(const char* format, va_list args) {
@@ -102,10 +114,15 @@ MNEMOSYNE_API const char* cudaGetErrorName(cudaError_t code) {
   return name ? name->name : "unrecognized error code";
 }
 
-// The driver's codes are the runtime's, as far as this library gives them out.
+// The driver's codes are the runtime's, as far as this library gives them out. A sentence is told
+// once: most of the driver's failures have none, and must not be given an earlier one's.
 MNEMOSYNE_API int cuGetErrorString(int code, const char** text) {
   if (!text) return kInvalidValue;
-  *text = cudaGetErrorString(code);
+  const ErrorName* name = find_name(code);
+  *text = name ? name->text : "unrecognized error code";
+  if (code == kSuccess || errors.taken || code != driver_code(errors.detailed)) return kSuccess;
+  *text = errors.detail;
+  errors.taken = true;
   return kSuccess;
 }
 

@@ -30,6 +30,12 @@ int refuse_runtime(int code, const char* name, const char* reason, bool* said) {
   return report(code, "mnemosyne: %s is not supported: %s", name, reason);
 }
 
+int refuse_driver(int code, const char* name, const char* reason, bool* said) {
+  say_once(said, "%s is not supported: %s", name, reason);
+  explain(code, "mnemosyne: %s is not supported: %s", name, reason);
+  return code;
+}
+
 uint64_t pass_on(std::atomic<void*>* known, const char* library, const char* name, uint64_t a,
                  uint64_t b) {
   void* function = known->load(std::memory_order_relaxed);

@@ -15,8 +15,9 @@ struct Export {
 void* find_export(const char* name);
 
 // The answer of a call that is not offered: says its name and the reason once, on stderr. A call of
-// the runtime also becomes the thread's last error.
+// the runtime also becomes the thread's last error; the driver's next error text tells of its own.
 int refuse(int code, const char* name, const char* reason, bool* said);
+int refuse_driver(int code, const char* name, const char* reason, bool* said);
 int refuse_runtime(int code, const char* name, const char* reason, bool* said);
 
 // Calls the library's own function, which the program has loaded (see dl.h). `known` keeps it. It

@@ -356,6 +356,9 @@ int Frame::end(Reply* reply) {
       report(code, "mnemosyne: %.*s", static_cast<int>(n), why);
     } else if (why && codes_ == Codes::kCudnn) {
       cudnn_failed(code, std::string(why, n));
+    } else if (why && codes_ == Codes::kDriver) {
+      explain(code, "mnemosyne: %.*s", static_cast<int>(n), why);
+      say("%.*s", static_cast<int>(n), why);
     } else if (why && !(codes_ == Codes::kBlas && code == kBlasNotSupported)) {
       say("%.*s", static_cast<int>(n), why);
     }

@@ -42,6 +42,9 @@ REFUSAL_CODE = {
     "nvshmem": 1, "cuFile": 5001,
 }  # fmt: skip
 
+#: The function that says so, where programs can ask for the error's text (exports.h).
+_REFUSE = {"cudart": "refuse_runtime", "cuda": "refuse_driver"}
+
 #: Calls that return a number of bytes: their error codes are negative (cufile.h).
 RETURN_SIZES = ("cuFileRead", "cuFileWrite")
 #: Calls that return an address or a count, and how they say that there is none (nvshmem_api.h).
@@ -142,7 +145,7 @@ def _ending(call: Call, outputs: tuple[Field, ...]) -> list[str]:
 
 
 def _refusal(call: Call) -> str:
-    refuse = "refuse_runtime" if call.library == "cudart" else "refuse"
+    refuse = _REFUSE.get(call.library, "refuse")
     code = REFUSAL_CODE[call.library] * (-1 if call.name in RETURN_SIZES else 1)
     code = _RETURN_VALUES.get(call.name, code)
     return f'REFUSE({refuse}, {call.name}, {code}, "{call.reason}")'

@@ -251,3 +251,25 @@ print(text(cuda.cudaDeviceGetLimit(byref(c_size_t()), 5)))
     first, second = output(server, code).splitlines()
     assert "cudaHostRegister" in first
     assert second == "operation not supported"
+
+
+def test_the_drivers_sentence_is_that_of_its_own_failure(server: Server) -> None:
+    """Runtime and driver share their codes; most failures of the driver's calls have no sentence."""
+    code = """
+told = ctypes.c_char_p()
+def text(code):
+    assert code == 801
+    cuda.cuGetErrorString(code, byref(told))
+    return told.value.decode()
+cuda.cudaDeviceReset()
+print(cuda.cudaGetLastError())
+print(text(cuda.cuMemCreate()))
+print(cuda.cudaGetLastError())
+print(text(cuda.cuCtxGetLimit(byref(c_size_t()), 5)))
+print(text(cuda.cuMemMap()))
+"""
+    first, create, last, limit, mapped = output(server, code).splitlines()
+    assert (first, last) == ("801", "0")
+    assert create.startswith("operation not supported: mnemosyne: cuMemCreate is not supported: ")
+    assert limit == "operation not supported"
+    assert mapped.startswith("operation not supported: mnemosyne: cuMemMap is not supported: ")

@@ -99,3 +99,34 @@ except RuntimeError as error:
     done = server.run(code)
     assert done.stdout.strip() == "True 3.0", done.stderr
     assert f"compiled at run time, such as {kernel}" in done.stderr
+
+
+def test_the_error_of_a_compiled_kernel_is_not_that_of_an_earlier_failure(server: Server) -> None:
+    code = """
+import torch
+def error(of, *arguments):
+    try: of(*arguments)
+    except RuntimeError as error: return str(error).splitlines()[0]
+images = torch.randn(1, 1, 8, 8, device="cuda")
+print(error(lambda: torch.nn.functional.fractional_max_pool2d(images, 2, output_size=4)))
+print(error(torch.lgamma, images))
+print(error(torch.special.bessel_j0, images))
+"""
+    done = server.run(code)
+    first, second, third = done.stdout.splitlines()
+    assert "fractional_max_pool2d" in first
+    assert "such as lgamma_kernel" in second
+    assert "such as bessel_j0" in third
+
+
+@pytest.mark.parametrize("setting", ["expandable_segments:True", "backend:cudaMallocAsync"])
+def test_an_allocator_that_is_not_offered_names_its_setting(server: Server, setting: str) -> None:
+    code = f"""
+import os
+os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "{setting}"
+import torch
+try: torch.ones(3, device="cuda")
+except RuntimeError as error: print(error)
+"""
+    says = f"remove {setting} from PYTORCH_CUDA_ALLOC_CONF and PYTORCH_ALLOC_CONF"
+    assert says in server.output(code)
