@@ -1,7 +1,17 @@
 """The CUDA runtime, as PyTorch calls it (cuda_runtime_api.h of CUDA 12 and 13)."""
 
 from mnemosyne.api.spec import Call, Field, Mode
-from mnemosyne.api.words import EVENT, F32, I32, PTR, SIZE, STREAM, U32, handwritten
+from mnemosyne.api.words import (
+    EVENT,
+    F32,
+    I32,
+    PTR,
+    SIZE,
+    STREAM,
+    U32,
+    handwritten,
+    without_setting,
+)
 
 
 def _call(name: str, mode: Mode, *params: Field, journal: bool = False) -> Call:
@@ -117,6 +127,11 @@ BY_HAND = [
         "cudart", Mode.CUSTOM, "between clients of one server; a handle holds a token",
         "cudaIpcCloseMemHandle", "cudaIpcGetEventHandle", "cudaIpcGetMemHandle",
         "cudaIpcOpenEventHandle", "cudaIpcOpenMemHandle",
+    ),
+    *handwritten(
+        "cudart", Mode.REFUSED, without_setting("backend:cudaMallocAsync"),
+        "cudaDeviceGetDefaultMemPool", "cudaMemPoolGetAttribute", "cudaMemPoolSetAccess",
+        "cudaMemPoolSetAttribute", "cudaMemPoolTrimTo",
     ),
     *handwritten(
         "cudart", Mode.CUSTOM, "host functions run in the client, after the stream's earlier work",

@@ -1,7 +1,7 @@
 """The driver and NVML entry points PyTorch resolves by name (cuda.h, nvml.h)."""
 
 from mnemosyne.api.spec import Mode
-from mnemosyne.api.words import handwritten
+from mnemosyne.api.words import handwritten, without_setting
 
 BY_HAND = [
     *handwritten(
@@ -80,12 +80,15 @@ VERSIONED = {
 
 REFUSED = [
     *handwritten(
-        "cuda", Mode.REFUSED, "memory comes from the session's arena",
+        "cuda", Mode.REFUSED, without_setting("expandable_segments:True"),
         "cuMemAddressFree", "cuMemAddressReserve", "cuMemCreate", "cuMemExportToShareableHandle",
         "cuMemGetAllocationGranularity", "cuMemGetAllocationPropertiesFromHandle",
         "cuMemImportFromShareableHandle", "cuMemMap", "cuMemRelease",
-        "cuMemRetainAllocationHandle", "cuMemSetAccess", "cuMemUnmap", "cuMulticastAddDevice",
-        "cuMulticastBindMem", "cuMulticastCreate", "cuMulticastUnbind",
+        "cuMemRetainAllocationHandle", "cuMemSetAccess", "cuMemUnmap",
+    ),
+    *handwritten(
+        "cuda", Mode.REFUSED, "a client sees one device",
+        "cuMulticastAddDevice", "cuMulticastBindMem", "cuMulticastCreate", "cuMulticastUnbind",
     ),
     *handwritten(
         "cuda", Mode.REFUSED, "the context is shared",

@@ -85,3 +85,11 @@ def LIST(name: str) -> Field:
 def handwritten(library: str, mode: Mode, reason: str, *names: str) -> list[Call]:
     """Calls whose stubs are written by hand (or refuse), for one common reason."""
     return [Call(name, library, mode, reason=reason) for name in names]
+
+
+def without_setting(setting: str) -> str:
+    """Why calls are refused that PyTorch makes only with this setting of its allocator."""
+    return (
+        f"memory comes from the session's arena; remove {setting} from PYTORCH_CUDA_ALLOC_CONF "
+        "and PYTORCH_ALLOC_CONF"
+    )
