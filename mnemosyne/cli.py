@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from mnemosyne import __version__
+from mnemosyne.server.paths import WHERE
 
 app = typer.Typer(
     help="Share one GPU between unmodified PyTorch programs.",
@@ -19,6 +20,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+_SOCKET: Any = typer.Option(help="The server's socket.", show_default=WHERE)
 
 
 def client_library() -> Path:
@@ -31,10 +34,7 @@ def client_library() -> Path:
 @app.command("client-path")
 def client_path() -> None:
     """Print the path of libclient.so, for LD_PRELOAD."""
-    path = client_library()
-    if not path.exists():
-        _fail(f"{path} is missing; install mnemosyne again (pip install .)")
-    typer.echo(path)
+    typer.echo(_installed_library())
 
 
 @app.command(
@@ -43,22 +43,26 @@ def client_path() -> None:
 )
 def run(
     command: Annotated[list[str], typer.Argument(help="The program and its arguments.")],
-    socket: Annotated[str, typer.Option(help="The server's socket. [default: as the server]")] = "",
-    memory: Annotated[str, typer.Option(help="Wanted memory, e.g. 8GiB, within the quota.")] = "",
+    socket: Annotated[str, _SOCKET] = "",
+    memory: Annotated[
+        str, typer.Option(help="Wanted memory, such as 8GiB.", show_default="all of the quota")
+    ] = "",
 ) -> None:
     """Run a program as a client of the server: its CUDA calls go there."""
-    from mnemosyne.server.options import parse_size
+    from mnemosyne.server.options import parse_quota
 
+    if command[0].startswith("-"):
+        _fail(f"no such option {command[0]}; write -- before the program", code=2)
     environment = dict(os.environ)
     earlier = environment.get("LD_PRELOAD", "")
-    environment["LD_PRELOAD"] = f"{client_library()}{':' if earlier else ''}{earlier}"
+    environment["LD_PRELOAD"] = f"{_installed_library()}{':' if earlier else ''}{earlier}"
     if socket:
         environment["MNEMOSYNE_SOCKET"] = socket
     if memory:
         try:
-            environment["MNEMOSYNE_MEMORY_BYTES"] = str(parse_size(memory))
+            environment["MNEMOSYNE_MEMORY_BYTES"] = str(parse_quota(memory))
         except ValueError as error:
-            _fail(str(error), code=2)
+            _fail(f"Invalid value for --memory: {error}", code=2)
     try:
         os.execvpe(command[0], command, environment)
     except OSError as error:
@@ -76,7 +80,7 @@ def server(arguments: Annotated[list[str] | None, typer.Argument()] = None) -> N
 
 @app.command()
 def status(
-    socket: Annotated[str, typer.Option(help="The server's socket. [default: as the server]")] = "",
+    socket: Annotated[str, _SOCKET] = "",
 ) -> None:
     """Show the server's device and its clients."""
     from mnemosyne.server.admin import NoStatus, ask_status
@@ -110,6 +114,13 @@ def _options(
     ] = False,
 ) -> None:
     """Share one GPU between unmodified PyTorch programs."""
+
+
+def _installed_library() -> Path:
+    path = client_library()
+    if not path.exists():
+        _fail(f"{path} is missing; install mnemosyne again (pip install .)")
+    return path
 
 
 def _size(count: int) -> str:

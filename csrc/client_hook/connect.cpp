@@ -14,6 +14,7 @@
 #include "../common/msgpack.h"
 #include "../generated/numbers.h"
 #include "dl.h"
+#include "wanted_memory.h"
 
 namespace mnemosyne {
 namespace {
@@ -105,12 +106,7 @@ void pack_libraries(Packer* p) {
   }
 }
 
-uint64_t wanted_memory() {
-  const char* text = getenv("MNEMOSYNE_MEMORY_BYTES");  // set by `mnemosyne run --memory`
-  return text ? strtoull(text, nullptr, 10) : 0;
-}
-
-void pack_hello(Packer* p, const char* purpose) {
+void pack_hello(Packer* p, const char* purpose, uint64_t memory) {
   p->array(9);
   p->integer(kHello);
   p->text(purpose);
@@ -119,7 +115,7 @@ void pack_hello(Packer* p, const char* purpose) {
   p->integer(getpid());
   p->text(program_name().c_str());
   pack_libraries(p);
-  p->unsigned_integer(wanted_memory());
+  p->unsigned_integer(memory);
   p->integer(0);
 }
 
@@ -251,11 +247,14 @@ Welcome::~Welcome() {
 }
 
 std::string say_hello(const char* purpose, Welcome* welcome) {
+  uint64_t memory;
+  std::string wrong = wanted_memory(&memory);
+  if (!wrong.empty()) return wrong;
   std::string path = socket_path();
   int fd = connect_to(path);
   if (fd < 0) return errno == EAGAIN ? no_answer(path, errno) : no_connection(path, errno);
   Packer hello;
-  pack_hello(&hello, purpose);
+  pack_hello(&hello, purpose, memory);
   uint32_t length = hello.size();
   bool sent = send_all(fd, &length, sizeof length) && send_all(fd, hello.data(), length);
   std::string error = sent ? read_answer(fd, path, welcome) : no_answer(path, errno);

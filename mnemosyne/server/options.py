@@ -9,14 +9,13 @@ from dataclasses import dataclass
 import typer
 
 from mnemosyne.server.paths import default_socket
-from mnemosyne.server.slots import MAX_SLOTS
+from mnemosyne.server.slots import MAX_SLOTS, MIN_QUOTA, TOO_SMALL
 
 DEVICES = ("auto", "cpu", "cuda", "null")
 LEVELS = ("debug", "info", "warning", "error")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?B)?", re.IGNORECASE)
 _POWERS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 _GPU = re.compile(r"\d+|(GPU|MIG)-[0-9a-fA-F-]+")
-_GRANULE = 2 << 20
 _MAX_THREADS = 1024
 
 
@@ -61,20 +60,24 @@ def parse_size(text: str) -> int:
     return int(float(number) * (1 << _POWERS[unit.upper()]))
 
 
+def parse_quota(text: str) -> int:
+    """Bytes of a client's memory, in whole granules. Raises ValueError."""
+    quota = parse_size(text) // MIN_QUOTA * MIN_QUOTA
+    if quota == 0:
+        raise ValueError(TOO_SMALL)
+    return quota
+
+
 def default_threads() -> int:
-    """Threads the CPU device computes with: half of the CPUs, so that clients have the other."""
+    """Threads the CPU device computes with: half of the CPUs, 8 at most, so that clients have the others."""
     return max(1, min(len(os.sched_getaffinity(0)) // 2, 8))
 
 
 def _quota(memory: str) -> int:
-    flag = "--memory-per-client"
     try:
-        quota = parse_size(memory) // _GRANULE * _GRANULE
+        return parse_quota(memory)
     except ValueError as error:
-        raise _bad(str(error), flag) from None
-    if quota == 0:
-        raise _bad("a client needs 2 MiB at least", flag)
-    return quota
+        raise _bad(str(error), "--memory-per-client") from None
 
 
 def _one_of(value: str, possible: tuple[str, ...], flag: str) -> None:

@@ -17,7 +17,8 @@ HOST_BASE = 0x300000000000
 MAX_SLOTS = (HOST_BASE - DEVICE_BASE) // SLOT_BYTES
 STAGING_BYTES = 16 << 20  # what stays in the CPU's cache is fast
 _MAX_HOST_BYTES = 256 << 30
-_GRANULE = 2 << 20
+MIN_QUOTA = 2 << 20  # bytes; memory is shared out in multiples of it
+TOO_SMALL = "a client needs 2 MiB at least"
 
 
 def slots_for(clients: int) -> int:
@@ -28,7 +29,19 @@ def slots_for(clients: int) -> int:
 def host_bytes() -> int:
     """Size of a host slot: the machine's memory, within reason."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min(physical, _MAX_HOST_BYTES) // _GRANULE * _GRANULE
+    return min(physical, _MAX_HOST_BYTES) // MIN_QUOTA * MIN_QUOTA
+
+
+def why_no_quota(wanted: int, most: int) -> str:
+    """Why a client cannot have this many bytes of ``most``; empty when it can. 0: all of them."""
+    if 0 < wanted < MIN_QUOTA:
+        return TOO_SMALL
+    if wanted <= most:
+        return ""
+    return (
+        f"{wanted >> 20} MiB of device memory are wanted, a client gets {most >> 20} MiB; "
+        "ask for less, or start the server with a larger --memory-per-client"
+    )
 
 
 def layout(slot: int, quota: int) -> Layout:

@@ -40,7 +40,7 @@ from mnemosyne.server import versions
 from mnemosyne.server.client import Client, State, welcome
 from mnemosyne.server.listener import Peer
 from mnemosyne.server.opening import Opening
-from mnemosyne.server.slots import layout, slots_for
+from mnemosyne.server.slots import layout, slots_for, why_no_quota
 from mnemosyne.server.workerprocess import WorkerOptions, WorkerProcess
 
 log = logging.getLogger("mnemosyne")
@@ -138,12 +138,8 @@ class Supervisor:
                 f"all {self._plan.clients} client slots are in use (pids {pids}); "
                 "start the server with a larger --clients"
             )
-        quota = self._quota()
-        if peer.hello.memory > quota:
-            return (
-                f"{peer.hello.memory} bytes of device memory are wanted, a client gets {quota}; "
-                "start the server with a larger --memory-per-client"
-            )
+        if reason := why_no_quota(peer.hello.memory, self._quota()):
+            return reason
         return "" if self._free_slot() is not None else "every address slot is still in use"
 
     def _quota(self) -> int:

@@ -254,7 +254,7 @@ print(text(cuda.cudaDeviceGetLimit(byref(c_size_t()), 5)))
 
 
 def test_the_drivers_sentence_is_that_of_its_own_failure(server: Server) -> None:
-    """Runtime and driver share their codes; most failures of the driver's calls have no sentence."""
+    """Runtime and driver share their codes; most of the driver's failures have no sentence."""
     code = """
 told = ctypes.c_char_p()
 def text(code):

@@ -148,9 +148,10 @@ def test_the_client_after_the_last_is_refused(own_server: OwnServer) -> None:
         (hello(digest="0123456789abcdef"), ("0123456789abcdef", SPEC.digest)),
         (hello(protocol=99), ("protocol 99", str(PROTOCOL_VERSION))),
         (hello("dance"), ("'dance'",)),
-        (hello(memory=1 << 50), (str(1 << 50), "--memory-per-client")),
+        (hello(memory=1 << 50), ("1073741824 MiB of device memory", "--memory-per-client")),
+        (hello(memory=1), ("a client needs 2 MiB at least",)),
     ],
-    ids=["digest", "protocol", "purpose", "memory"],
+    ids=["digest", "protocol", "purpose", "too much", "too little"],
 )
 def test_a_client_that_does_not_fit_is_told_why(
     server: Server, message: Hello, says: tuple[str, ...]

@@ -8,7 +8,7 @@ import sys
 import pytest
 import typer
 
-from mnemosyne.server.options import check, default_threads, parse_size
+from mnemosyne.server.options import check, default_threads, parse_quota, parse_size
 from mnemosyne.server.paths import socket_path
 from mnemosyne.server.workerprocess import WorkerOptions, worker_environment
 
@@ -71,6 +71,12 @@ def test_defaults() -> None:
 def test_a_bad_value_is_refused(name: str, value: object, says: str) -> None:
     with pytest.raises(typer.BadParameter, match=says):
         check(**{**GOOD, name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["0", "1KiB", "2097151"])
+def test_a_quota_is_2_mib_at_least(text: str) -> None:
+    with pytest.raises(ValueError, match="a client needs 2 MiB at least"):
+        parse_quota(text)
 
 
 def test_quota_is_in_whole_granules() -> None:
