@@ -35,7 +35,9 @@ def main(
     quick: Annotated[bool, typer.Option("--quick", help="Tiny: tries the checks out.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Run native programs again.")] = False,
     limit: Annotated[float, typer.Option(help="Seconds per item.", show_default="its own")] = 0,
-    log_dir: Annotated[Path | None, typer.Option(help="Where logs go. [default: in /tmp]")] = None,
+    log_dir: Annotated[
+        Path | None, typer.Option(help="Where logs go.", show_default="in /tmp")
+    ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write results here.")] = None,
 ) -> None:
     """Show on a machine with an NVIDIA GPU that the CUDA device holds, beside native PyTorch."""

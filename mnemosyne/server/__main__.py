@@ -16,7 +16,9 @@ import uvloop
 from mnemosyne.server import gpu
 from mnemosyne.server.listener import Listener, SocketInUse, bind
 from mnemosyne.server.options import Options, check
+from mnemosyne.server.paths import WHERE
 from mnemosyne.server.process import allow_many_files, log_to_stderr
+from mnemosyne.server.slots import MAX_SLOTS
 from mnemosyne.server.supervisor import Plan, Supervisor
 
 log = logging.getLogger("mnemosyne")
@@ -28,19 +30,26 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_mar
 
 @app.command()
 def main(
-    clients: Annotated[int, typer.Option(help="How many programs may run at once.")] = 4,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or null.")] = "auto",
+    clients: Annotated[
+        int, typer.Option(help=f"How many programs may run at once, 1 to {MAX_SLOTS}.")
+    ] = 4,
+    device: Annotated[
+        str,
+        typer.Option(
+            help="auto (a GPU if one answers, else cpu), cuda, cpu, or null, which executes "
+            "nothing: for measuring the calls themselves."
+        ),
+    ] = "auto",
     gpu: Annotated[
         str, typer.Option(help="Index or UUID of the GPU that clients see.", show_default="first")
     ] = "",
-    socket: Annotated[
-        str, typer.Option(help="Path of the socket.", show_default="$MNEMOSYNE_SOCKET, or see docs")
-    ] = "",
+    socket: Annotated[str, typer.Option(help="Path of the socket.", show_default=WHERE)] = "",
     memory_per_client: Annotated[
         str, typer.Option(help="Device memory, such as 4GiB.", show_default="an equal share")
     ] = "",
     cpu_threads: Annotated[
-        int, typer.Option(help="Threads of the CPU device.", show_default="half of the CPUs")
+        int,
+        typer.Option(help="Threads of the CPU device.", show_default="half of the CPUs, 8 at most"),
     ] = 0,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+WHERE = "$MNEMOSYNE_SOCKET, else $XDG_RUNTIME_DIR/mnemosyne.sock, else /tmp/mnemosyne-UID.sock"
 MAX_SOCKET_PATH = 107  # bytes in sockaddr_un, without the final zero
 
 

@@ -111,6 +111,7 @@ def test_a_missing_client_library_is_said_before_the_program_runs(tmp_path: Path
 import importlib.util, sys, mnemosyne
 spec = importlib.util.spec_from_file_location("mnemosyne._native", {str(native)!r})
 mnemosyne._native = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(mnemosyne._native)
 from mnemosyne.cli import main
 sys.argv[1:] = ["run", "echo", "ran"]
 main()
