@@ -24,6 +24,7 @@ from benchmarks.checks.machine import this_machine
 from benchmarks.checks.programs import ProgramFailed
 from benchmarks.checks.server import ServerFailed
 from benchmarks.launcher import Launcher
+from benchmarks.outputs import folder_fault
 from benchmarks.parts.items import PARTS, Part, choose
 from benchmarks.picture import draw
 from benchmarks.report import PartResult, as_json, row_line, summary, table
@@ -58,8 +59,8 @@ def main(
     machine = this_machine()
     if device is Device.cuda and machine.gpu is None:
         fail("no GPU answers here; --device cpu --quick tries the benchmark out without one")
-    print(f"{machine.words(device.value)}; {device.value} device", flush=True)
     launcher = Launcher(device.value, folder_for_logs(out))
+    print(f"{machine.words(device.value)}; {device.value} device", flush=True)
     scale = QUICK if quick else NORMAL
     bench = Bench(scale, windows, clients, machine, launcher, has_mps(launcher))
     results: list[PartResult] = []
@@ -79,10 +80,8 @@ def chosen_parts(only: str) -> list[Part]:
 
 def folder_for_logs(out: Path) -> Path:
     logs = (out / "logs").resolve()
-    try:
-        logs.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        fail(f"cannot write into {out}: {error.strerror}; --out chooses another folder")
+    if fault := folder_fault(logs):
+        fail(f"cannot write into {out}: {fault}; --out chooses another folder")
     return logs
 
 

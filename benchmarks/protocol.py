@@ -33,6 +33,7 @@ except ModuleNotFoundError:
 from benchmarks.checks.programs import Program, ProgramFailed, environment
 from benchmarks.checks.server import Server, ServerFailed
 from benchmarks.launcher import Launcher
+from benchmarks.outputs import file_fault
 from benchmarks.report import number
 from benchmarks.rows import quotient
 from benchmarks.turns import in_turns
@@ -77,14 +78,16 @@ FIGURES = {
 
 
 def main(
-    seconds: Annotated[float, typer.Option(help="How long launches are counted.")] = 3.0,
+    seconds: Annotated[float, typer.Option(min=0.01, help="How long launches are counted.")] = 3.0,
     windows: Annotated[int, typer.Option(min=1, help="How often each is measured.")] = 5,
     json_file: Annotated[str, typer.Option("--json", help="Write the figures here.")] = "",
     compare: Annotated[str, typer.Option(help="A file of an earlier run.")] = "",
-    tolerance: Annotated[float, typer.Option(help="Share by which a figure may be worse.")] = 0.2,
+    tolerance: Annotated[float, typer.Option(min=0, help="Share by which one may be worse.")] = 0.2,
 ) -> None:
     """Measure the protocol on the null device; with --compare, end with 1 if anything is worse."""
     earlier = read(Path(compare)) if compare else {}
+    if json_file and (fault := file_fault(Path(json_file))):
+        fail(f"cannot write {json_file}: {fault}; --json chooses another file", 2)
     try:
         found = measure_all(windows, seconds / windows)
     except (ProgramFailed, ServerFailed, OSError, subprocess.CalledProcessError) as failure:

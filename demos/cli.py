@@ -108,8 +108,14 @@ def parse_options(name: str) -> argparse.Namespace:
 
 def new_file(text: str) -> Path:
     path = Path(text)
-    if path.is_dir() or not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"cannot write a file '{text}'")
+    existed = path.exists()
+    try:
+        with path.open("a"):
+            pass
+        if not existed:
+            path.unlink()
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"cannot write '{text}': {error.strerror}") from None
     return path
 
 

@@ -20,6 +20,7 @@ from benchmarks.checks.report import as_json, item_line, table
 from benchmarks.checks.results import ItemResult, Verdict
 from benchmarks.checks.runner import Item, run_item
 from benchmarks.checks.scale import SCALES
+from benchmarks.outputs import file_fault, folder_fault
 
 
 class Device(Enum):
@@ -34,7 +35,9 @@ def main(
     full: Annotated[bool, typer.Option("--full", help="More rounds and sizes; slow.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Tiny: tries the checks out.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Run native programs again.")] = False,
-    limit: Annotated[float, typer.Option(help="Seconds per item.", show_default="its own")] = 0,
+    limit: Annotated[
+        float, typer.Option(min=0, help="Seconds per item.", show_default="its own")
+    ] = 0,
     log_dir: Annotated[
         Path | None, typer.Option(help="Where logs go.", show_default="in /tmp")
     ] = None,
@@ -47,6 +50,7 @@ def main(
     items = chosen_items(only)
     if quick and full:
         fail("--quick and --full exclude each other")
+    check_outputs(log_dir, json_file)
     scale = "quick" if quick else "full" if full else "normal"
     machine = this_machine()
     if device is Device.cuda and machine.gpu is None:
@@ -67,6 +71,13 @@ def chosen_items(only: str) -> list[Item]:
         return choose(only)
     except ValueError as error:
         fail(str(error))
+
+
+def check_outputs(log_dir: Path | None, json_file: Path | None) -> None:
+    if log_dir and (fault := folder_fault(log_dir)):
+        fail(f"cannot write into {log_dir}: {fault}; --log-dir chooses another folder")
+    if json_file and (fault := file_fault(json_file)):
+        fail(f"cannot write {json_file}: {fault}; --json chooses another file")
 
 
 def make_context(

@@ -189,3 +189,36 @@ def test_the_protocol_is_measured_and_compared_with_an_earlier_run(tmp_path: Pat
     windows = json.loads(now.read_text())["windows"]
     assert {len(values) for name, values in windows.items() if name != "idle"} == {2}
     assert all(value > 0 for name, values in windows.items() if name != "idle" for value in values)
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("-m benchmarks.protocol --json /proc/none/x", "cannot write /proc/none/x"),
+        ("scripts/gpu-check --device cpu --json /proc/none/x", "cannot write /proc/none/x"),
+        ("scripts/gpu-check --device cpu --log-dir /proc/none", "cannot write into /proc/none"),
+        ("-m benchmarks --device cpu --out /proc/none", "cannot write into /proc/none"),
+        ("demos/together.py --output /proc/none", "cannot make '/proc/none'"),
+        ("demos/encoder.py --device cpu --json /proc/none/x", "cannot write '/proc/none/x'"),
+    ],
+)
+def test_results_that_cannot_be_written_end_it_before_anything_is_measured(
+    command: str, says: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, *command.split()], cwd=ROOT, text=True, capture_output=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert f"{says}: No such file or directory" in line
+
+
+@pytest.mark.parametrize(
+    "command", ["-m benchmarks.protocol --seconds=-1", "scripts/gpu-check --limit=-5"]
+)
+def test_times_are_not_negative(command: str) -> None:
+    done = subprocess.run(
+        [sys.executable, *command.split()], cwd=ROOT, text=True, capture_output=True, timeout=60
+    )
+    assert done.returncode == 2
+    assert "greater than or equal to" in done.stderr
