@@ -11,18 +11,17 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib.util
-import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import interrupt  # noqa: F401  Ctrl-C is quiet from here on
 from clients import Failed, Server, client_library, run_clients, run_demo, serving
 from compare import Comparison, Run, compare
 from report import draw, live, print_table, say
+from signals import until_signalled
 from terminal import Parser, positive
 
 DEMOS = ("encoder", "decoder", "encdec")
@@ -82,7 +81,6 @@ async def plain_runs(steps: int, folder: Path) -> list[Run]:
 def conclude(comparisons: list[Comparison], output: Path) -> int:
     """Show the results; returns 1 if there is a problem with any of them."""
     print_table(comparisons)
-    output.mkdir(parents=True, exist_ok=True)
     draw(comparisons, output / PICTURE)
     print(f"loss curves: {output / PICTURE}")
     problems = [c for c in comparisons if c.problem]
@@ -99,24 +97,6 @@ def explain(failure: Failed) -> None:
     say(f"together: {failure}")
 
 
-async def until_signalled(work: Coroutine[Any, Any, int]) -> int:
-    """Do the work; a signal cancels it, and once all is tidied up we exit as a shell would."""
-    task = asyncio.ensure_future(work)
-    received: list[int] = []
-
-    def stop(number: int) -> None:
-        if not received:  # a second signal must not cut the tidying short
-            task.cancel()
-        received.append(number)
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, stop, number)
-    try:
-        return await task
-    except asyncio.CancelledError:
-        return 128 + received[0]
-
-
 def parse_options() -> argparse.Namespace:
     parser = Parser(prog="together", description=__doc__.splitlines()[0])
     option = parser.add_argument
@@ -125,12 +105,22 @@ def parse_options() -> argparse.Namespace:
            " on SOCKET instead of starting one")  # fmt: skip
     option("--timeout", type=positive, default=600, metavar="SECONDS", help="the longest that"
            " the clients may take (default: 600)")  # fmt: skip
-    option("--output", type=Path, default=Path("demo-output"), metavar="DIR", help="where the"
+    option("--output", type=folder, default="demo-output", metavar="DIR", help="where the"
            " picture of the losses goes (default: demo-output)")  # fmt: skip
     options = parser.parse_args()
     if not importlib.util.find_spec("matplotlib"):
         parser.error("matplotlib is missing; pip install matplotlib")
     return options
+
+
+def folder(text: str) -> Path:
+    """Made if it is not there, before anything is trained."""
+    path = Path(text)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"cannot make '{text}': {error.strerror}") from None
+    return path
 
 
 def socket(text: str) -> Path:
