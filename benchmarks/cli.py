@@ -31,9 +31,9 @@ from benchmarks.report import PartResult, as_json, row_line, summary, table
 from benchmarks.rows import Row, failed
 from benchmarks.scale import NORMAL, QUICK
 from mnemosyne import __version__
+from mnemosyne.interrupt import INTERRUPTED
 
 LIMIT = 480.0  # seconds of a part
-INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
 WIDTH = 132  # of a table that goes to no terminal
 
 

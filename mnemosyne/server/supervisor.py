@@ -229,6 +229,10 @@ class Supervisor:
         handler(self, message, *fds)
 
     def _worker_ready(self, ready: Ready) -> None:
+        if self._stopping:
+            return
+        if self._serving.is_set():
+            log.info("another worker is ready; %d sessions go on", len(self._clients))
         self._ready = ready
         self._memory = self._memory or ready.memory  # later ones find what clients have missing
         for client in list(self._clients.values()):

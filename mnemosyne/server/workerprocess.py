@@ -116,4 +116,5 @@ def _start(options: WorkerOptions, theirs: socket.socket) -> subprocess.Popen[by
         pass_fds=[fd],
         stdin=subprocess.DEVNULL,
         env=worker_environment(os.environ, options),
+        start_new_session=True,  # Ctrl-C reaches the supervisor alone
     )

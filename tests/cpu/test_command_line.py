@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Server
+from conftest import ROOT, Server, wait_until
 
 from mnemosyne import _native
 
@@ -129,3 +131,17 @@ main()
 def test_help_tells_the_default_socket(subcommand: str) -> None:
     done = command(subcommand, "--help", COLUMNS="200")
     assert "[default: ($MNEMOSYNE_SOCKET, else $XDG_RUNTIME_DIR/mnemosyne.sock, else" in done.stdout
+
+
+def test_a_demo_that_is_interrupted_exits_as_a_shell_reports_it(server: Server) -> None:
+    command = [sys.executable, "scripts/run-demo", "encoder", "--steps=100000", "--progress-json"]
+    demo = subprocess.Popen(
+        command, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=os.environ | {"MNEMOSYNE_SOCKET": str(server.socket)},
+    )  # fmt: skip
+    assert demo.stdout is not None
+    assert demo.stdout.readline().startswith('{"step": 1')
+    demo.send_signal(signal.SIGINT)
+    _, said = demo.communicate(timeout=30)
+    assert (demo.returncode, said) == (130, "")
+    assert wait_until(lambda: server.sessions() == [])

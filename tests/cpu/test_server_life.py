@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 from conftest import ROOT, Server, wait_until
+from logged_server import logged_server
 from ring import MESSAGES, RingClient
 
 from mnemosyne.api import SPEC
@@ -426,3 +427,39 @@ def test_a_server_that_cannot_start_says_why_in_one_line(
     assert done.returncode == code
     assert len(done.stderr.splitlines()) == 1
     assert says in done.stderr
+
+
+def test_a_signal_while_the_server_starts_is_its_last_word(tmp_path: Path) -> None:
+    """Ctrl-C goes to all processes of a terminal, the worker's too that still imports."""
+    server = subprocess.Popen(
+        [sys.executable, "-m", "mnemosyne.server", "--device", "cpu",
+         "--socket", str(tmp_path / "s")],
+        cwd=ROOT, text=True, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    assert wait_until(lambda: bool(psutil.Process(server.pid).children()))
+    os.killpg(server.pid, signal.SIGINT)
+    _, log = server.communicate(timeout=30)
+    (line,) = log.splitlines()
+    assert line.endswith("stopping: the server got SIGINT")
+    assert server.returncode == 0
+    assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize("module", ["mnemosyne.server", "mnemosyne"])
+def test_a_signal_while_the_command_still_imports_gives_no_traceback(
+    tmp_path: Path, module: str
+) -> None:
+    (tmp_path / "typer.py").write_text("import signal; signal.raise_signal(signal.SIGINT)")
+    done = subprocess.run(
+        [sys.executable, "-m", module], cwd=ROOT, text=True, capture_output=True, timeout=30,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (130, "")
+
+
+def test_the_log_says_when_another_worker_serves(tmp_path: Path) -> None:
+    with logged_server(tmp_path) as server:
+        client = server.client()
+        server.kill_worker()
+        assert wait_until(lambda: server.says("another worker is ready; 1 sessions go on"))
+        client.close()

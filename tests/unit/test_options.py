@@ -101,6 +101,6 @@ def test_the_workers_gpu_is_the_one_asked_for_or_the_callers_first(gpu: str, vis
 
 
 def test_supervisor_and_options_load_without_torch() -> None:
-    code = "import sys, mnemosyne.server.__main__; print('torch' in sys.modules)"
+    code = "import sys, mnemosyne.server.main; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=True)
     assert done.stdout == "False\n"
