@@ -46,7 +46,10 @@ def bind(path: str) -> socket.socket:
         sock.listen(_BACKLOG)
     except OSError as error:
         sock.close()
-        raise SocketInUse(f"cannot listen at {path}: {error.strerror}") from None
+        todo = "make its folder or " if error.errno == errno.ENOENT else ""
+        raise SocketInUse(
+            f"cannot listen at {path}: {error.strerror}; {todo}choose another --socket"
+        ) from None
     finally:
         os.umask(previous)
     return sock

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
+from ctypes.util import find_library
 from dataclasses import replace
 from pathlib import Path
 
@@ -415,7 +416,11 @@ def test_a_stale_socket_is_replaced(own_server: OwnServer, tmp_path: Path) -> No
         (("--device", "cpu", "--memory-per-client", "100TiB"), 1, "are promised"),
         (("--device", "tpu"), 2, "none of auto, cpu, cuda"),
         (("--clients", "0"), 2, "--clients"),
-        (("--device", "cpu", "--socket", "/nonexistent/x.sock"), 1, "/nonexistent/x.sock"),
+        (
+            ("--device", "cpu", "--socket", "/nonexistent/x.sock"),
+            1,
+            "/nonexistent/x.sock: No such file or directory; make its folder or choose another --s",
+        ),
         (("--device", "cpu", "--socket", "/tmp/" + "x" * 120), 1, "longer than 107 bytes"),
         (("--device", "cpu", "--socket", "/etc/hostname"), 1, "is no socket"),
     ],
@@ -427,6 +432,15 @@ def test_a_server_that_cannot_start_says_why_in_one_line(
     assert done.returncode == code
     assert len(done.stderr.splitlines()) == 1
     assert says in done.stderr
+
+
+@pytest.mark.skipif(find_library("cuda") is not None, reason="there is a driver here")
+def test_a_server_without_a_driver_says_what_needs_none() -> None:
+    done = serve("--device", "cuda")
+    assert done.returncode == 1
+    assert done.stderr.endswith(
+        "device cuda cannot be used: libcuda.so.1 was not found; --device cpu needs no GPU\n"
+    )
 
 
 def test_a_signal_while_the_server_starts_is_its_last_word(tmp_path: Path) -> None:

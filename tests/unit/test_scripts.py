@@ -35,3 +35,11 @@ def test_record_calls_gives_pytest_what_it_does_not_know(tmp_path: Path) -> None
     assert done.returncode == 0, done.stdout + done.stderr
     assert "test_nothing.py::test_nothing" in done.stdout
     assert "test_other" not in done.stdout
+
+
+def test_make_help_names_every_target() -> None:
+    make = ["make", "--no-print-directory", "-f", str(ROOT / "Makefile"), "help"]
+    done = subprocess.run(make, cwd=ROOT, text=True, capture_output=True, check=True)
+    phony = next(line for line in (ROOT / "Makefile").read_text().splitlines() if ".PHONY" in line)
+    named = {name for line in done.stdout.splitlines() for name in line.split("  ")[0].split()}
+    assert named == set(phony.removeprefix(".PHONY:").split())

@@ -38,6 +38,7 @@ class CudaDevice:
     """Implements ``Device`` on the first GPU that this process sees."""
 
     def __init__(self) -> None:
+        _need_driver()
         check(driver.cuInit(0))
         self._libraries = _load_libraries()
         self._shared_events = SharedEvents()
@@ -101,6 +102,14 @@ class CudaDevice:
         check_code(session.executor.synchronize())
         handlers.release(session)
         self._words.append(session.words)
+
+
+def _need_driver() -> None:
+    """Says what a machine without a GPU lacks, before cuda-python does in its own words."""
+    try:
+        CDLL("libcuda.so.1")
+    except OSError:
+        raise RuntimeError("libcuda.so.1 was not found; --device cpu needs no GPU") from None
 
 
 def _load_libraries() -> list[list[object]]:
