@@ -46,7 +46,7 @@ const Library* ours(const char* file) {
 
 using Open = void* (*)(const char*, int);
 
-Open real_dlopen() {
+Open next_dlopen() {
   static Open real = reinterpret_cast<Open>(dlsym(RTLD_NEXT, "dlopen"));
   return real;
 }
@@ -55,15 +55,15 @@ Open real_dlopen() {
 void* open_self(int flags) {
   Dl_info info;
   if (!dladdr(reinterpret_cast<void*>(&open_self), &info)) return nullptr;
-  return real_dlopen()(info.dli_fname, (flags & ~RTLD_NOLOAD) | RTLD_NOW);
+  return next_dlopen()(info.dli_fname, (flags & ~RTLD_NOLOAD) | RTLD_NOW);
 }
 
 __attribute__((noinline)) void* open_library(const Library* library, const char* file, int flags) {
-  if (library->load_it_too && !real_dlopen()(file, flags)) return nullptr;
+  if (library->load_it_too && !next_dlopen()(file, flags)) return nullptr;
   // Without a server there is no NVML, as on a machine without a GPU: programs know how to take
   // that.
   bool missing = strncmp(library->prefix, "libnvidia-ml", 12) == 0 && !described();
-  return missing ? real_dlopen()("libnvidia-ml.so.1 (no Mnemosyne server)", flags)
+  return missing ? next_dlopen()("libnvidia-ml.so.1 (no Mnemosyne server)", flags)
                  : open_self(flags);
 }
 
@@ -82,10 +82,12 @@ int look_at(dl_phdr_info* info, size_t, void* data) {
 
 }  // namespace
 
+void* real_dlopen(const char* file, int flags) { return next_dlopen()(file, flags); }
+
 void* native_function(const char* library, const char* name) {
   Search search{library, {}};
   if (!dl_iterate_phdr(look_at, &search)) return nullptr;
-  void* handle = real_dlopen()(search.path.c_str(), RTLD_LAZY | RTLD_NOLOAD);  // kept, as natively
+  void* handle = next_dlopen()(search.path.c_str(), RTLD_LAZY | RTLD_NOLOAD);  // kept, as natively
   return handle ? dlsym(handle, name) : nullptr;
 }
 
@@ -94,5 +96,5 @@ void* native_function(const char* library, const char* name) {
 MNEMOSYNE_API void* dlopen(const char* file, int flags) {
   const mnemosyne::Library* library = mnemosyne::ours(file);
   if (library) return mnemosyne::open_library(library, file, flags);
-  return mnemosyne::real_dlopen()(file, flags);
+  return mnemosyne::next_dlopen()(file, flags);
 }

@@ -7,4 +7,7 @@ namespace mnemosyne {
 // this prefix ("libcudnn.so"); null when it has loaded none, or the library lacks the function.
 void* native_function(const char* library, const char* name);
 
+// The linker's dlopen, which knows no library of this name but the machine's.
+void* real_dlopen(const char* file, int flags);
+
 }  // namespace mnemosyne

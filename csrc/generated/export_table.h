@@ -821,6 +821,7 @@ extern "C" void ncclSend();
 extern "C" void ncclSignal();
 extern "C" void ncclWaitSignal();
 extern "C" void ncclWinGetUserPtr();
+extern "C" void nvmlDeviceGetClockInfo();
 extern "C" void nvmlDeviceGetComputeRunningProcesses();
 extern "C" void nvmlDeviceGetComputeRunningProcesses_v3();
 extern "C" void nvmlDeviceGetCount_v2();
@@ -832,7 +833,10 @@ extern "C" void nvmlDeviceGetMemoryInfo();
 extern "C" void nvmlDeviceGetName();
 extern "C" void nvmlDeviceGetNvLinkRemoteDeviceType();
 extern "C" void nvmlDeviceGetNvLinkRemotePciInfo_v2();
+extern "C" void nvmlDeviceGetPowerUsage();
+extern "C" void nvmlDeviceGetTemperature();
 extern "C" void nvmlDeviceGetUUID();
+extern "C" void nvmlDeviceGetUtilizationRates();
 extern "C" void nvmlErrorString();
 extern "C" void nvmlInit();
 extern "C" void nvmlInitWithFlags();
@@ -1685,6 +1689,7 @@ static const Export kExports[] = {
     {"ncclSignal", reinterpret_cast<void*>(&ncclSignal)},
     {"ncclWaitSignal", reinterpret_cast<void*>(&ncclWaitSignal)},
     {"ncclWinGetUserPtr", reinterpret_cast<void*>(&ncclWinGetUserPtr)},
+    {"nvmlDeviceGetClockInfo", reinterpret_cast<void*>(&nvmlDeviceGetClockInfo)},
     {"nvmlDeviceGetComputeRunningProcesses", reinterpret_cast<void*>(&nvmlDeviceGetComputeRunningProcesses)},
     {"nvmlDeviceGetComputeRunningProcesses_v3", reinterpret_cast<void*>(&nvmlDeviceGetComputeRunningProcesses_v3)},
     {"nvmlDeviceGetCount_v2", reinterpret_cast<void*>(&nvmlDeviceGetCount_v2)},
@@ -1696,7 +1701,10 @@ static const Export kExports[] = {
     {"nvmlDeviceGetName", reinterpret_cast<void*>(&nvmlDeviceGetName)},
     {"nvmlDeviceGetNvLinkRemoteDeviceType", reinterpret_cast<void*>(&nvmlDeviceGetNvLinkRemoteDeviceType)},
     {"nvmlDeviceGetNvLinkRemotePciInfo_v2", reinterpret_cast<void*>(&nvmlDeviceGetNvLinkRemotePciInfo_v2)},
+    {"nvmlDeviceGetPowerUsage", reinterpret_cast<void*>(&nvmlDeviceGetPowerUsage)},
+    {"nvmlDeviceGetTemperature", reinterpret_cast<void*>(&nvmlDeviceGetTemperature)},
     {"nvmlDeviceGetUUID", reinterpret_cast<void*>(&nvmlDeviceGetUUID)},
+    {"nvmlDeviceGetUtilizationRates", reinterpret_cast<void*>(&nvmlDeviceGetUtilizationRates)},
     {"nvmlErrorString", reinterpret_cast<void*>(&nvmlErrorString)},
     {"nvmlInit", reinterpret_cast<void*>(&nvmlInit)},
     {"nvmlInitWithFlags", reinterpret_cast<void*>(&nvmlInitWithFlags)},

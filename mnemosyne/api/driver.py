@@ -64,6 +64,11 @@ BY_HAND = [
         "nvmlInit", "nvmlInitWithFlags", "nvmlInit_v2", "nvmlShutdown",
         "nvmlSystemGetCudaDriverVersion_v2", "nvmlSystemGetDriverVersion",
     ),
+    *handwritten(
+        "nvml", Mode.LOCAL, "asks the machine's own NVML of the server's GPU",
+        "nvmlDeviceGetClockInfo", "nvmlDeviceGetPowerUsage", "nvmlDeviceGetTemperature",
+        "nvmlDeviceGetUtilizationRates",
+    ),
 ]  # fmt: skip
 
 #: What a program gets that asks for the unversioned name, as the driver's own tables list them.

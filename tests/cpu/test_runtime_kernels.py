@@ -119,6 +119,20 @@ print(error(torch.special.bessel_j0, images))
     assert "such as bessel_j0" in third
 
 
+def test_torch_compile_can_be_turned_off(server: Server) -> None:
+    """On this device its kernels could not run."""
+    code = """
+import os
+os.environ["TORCHDYNAMO_DISABLE"] = "1"
+import torch
+def plain(x): return torch.nn.functional.gelu(x) * 2
+x = torch.linspace(-2, 2, 9)
+torch.testing.assert_close(torch.compile(plain)(x.to("cuda")).cpu(), plain(x))
+print("equal")
+"""
+    assert server.output(code) == "equal"
+
+
 @pytest.mark.parametrize("setting", ["expandable_segments:True", "backend:cudaMallocAsync"])
 def test_an_allocator_that_is_not_offered_names_its_setting(server: Server, setting: str) -> None:
     code = f"""

@@ -25,7 +25,7 @@ def test_help_tells_and_does_nothing(name: str, tmp_path: Path) -> None:
 
 
 def test_record_calls_gives_pytest_what_it_does_not_know(tmp_path: Path) -> None:
-    test = tmp_path / "test_nothing.py"
+    test = tmp_path / "test_two.py"
     test.write_text("def test_nothing(): pass\ndef test_other(): pass\n")
     options = ["--check", "-p", "no:cacheprovider", "--collect-only", "-q", "-k", "nothing"]
     done = subprocess.run(
@@ -33,7 +33,7 @@ def test_record_calls_gives_pytest_what_it_does_not_know(tmp_path: Path) -> None
         cwd=tmp_path, text=True, capture_output=True, timeout=60,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "test_nothing.py::test_nothing" in done.stdout
+    assert "test_two.py::test_nothing" in done.stdout
     assert "test_other" not in done.stdout
 
 
