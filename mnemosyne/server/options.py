@@ -69,7 +69,7 @@ def parse_quota(text: str) -> int:
 
 
 def default_threads() -> int:
-    """Threads the CPU device computes with: half of the CPUs, 8 at most, so that clients have the others."""
+    """Threads the CPU device computes with: half of the CPUs, 8 at most, for clients compute too."""
     return max(1, min(len(os.sched_getaffinity(0)) // 2, 8))
 
 

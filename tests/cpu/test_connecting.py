@@ -90,7 +90,7 @@ def test_the_usual_socket_needs_no_option(tmp_path: Path) -> None:
     [
         (encode(Refusal("it is another one; use it")), "refused: it is another one; use it"),
         (encode(Refusal("")), "refused"),
-        (b"", "hung up (Connection reset by peer)"),
+        (b"", "hung up ("),
     ],
     ids=["reason", "no reason", "hangs up"],
 )
