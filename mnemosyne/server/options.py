@@ -69,7 +69,7 @@ def parse_quota(text: str) -> int:
 
 
 def default_threads() -> int:
-    """Threads the CPU device computes with: half of the CPUs, 8 at most, for clients compute too."""
+    """Threads the CPU device computes with: half of the CPUs, 8 at most; clients need some too."""
     return max(1, min(len(os.sched_getaffinity(0)) // 2, 8))
 
 
