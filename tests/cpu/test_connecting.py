@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -53,7 +54,8 @@ def listening(path: Path, answer: Callable[[socket.socket], None]) -> Iterator[N
         for _ in range(2):
             connection, _ = listener.accept()
             with connection:
-                connection.recv(1 << 16)
+                (size,) = struct.unpack("<I", connection.recv(4, socket.MSG_WAITALL))
+                connection.recv(size, socket.MSG_WAITALL)
                 answer(connection)
 
     with socket.socket(socket.AF_UNIX) as listener:
