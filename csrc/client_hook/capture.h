@@ -12,12 +12,18 @@
 #include <unordered_map>
 #include <vector>
 
+#include "../common/channel.h"
 #include "handles.h"
 
 namespace mnemosyne {
 
 // Settings of cuBLAS handles as the graph's frames leave them.
 using BlasUse = std::unordered_map<HandleState*, BlasSettings>;
+
+// A graph's frames travel in pieces of whole ones, until a piece has this size: one more still has
+// to fit into the frame that carries it.
+constexpr size_t kPieceBytes = 128 << 10;
+constexpr size_t kMostKept = kMaxFrame - kPieceBytes - 64;
 
 struct Graph;
 
@@ -32,6 +38,7 @@ struct Capture {
 
   void add(const char* frame, size_t size);
   void join(HandleState* stream);
+  void leave(HandleState* stream);
   // Makes the graph invalid; returns the code for the caller.
   int fail(int code);
 
@@ -41,9 +48,14 @@ struct Capture {
 
 // The capture of this number, if it goes on.
 Capture* find_capture(uint64_t id);
+// The stream is destroyed: with its origin a capture ends, and there will be no graph.
+void leave_capture(HandleState* stream);
 // Whether the event was recorded in a capture that goes on.
 bool is_captured(HandleState* event);
 // Records an event of a capturing stream; false when the stream does not capture.
 bool record_captured(HandleState* event, HandleState* stream);
+// A frame that the stream's capture has kept uses the event at each launch of the graph; `records`:
+// it records it.
+void use_in_graph(HandleState* event, HandleState* stream, bool records);
 
 }  // namespace mnemosyne

@@ -8,6 +8,7 @@
 
 #include "frame.h"
 #include "hostcopy.h"
+#include "memory.h"
 
 namespace mnemosyne {
 namespace {
@@ -223,6 +224,12 @@ int copy_host(void* dst, const void* src, size_t n, cudaStream_t stream) {
 
 enum Kind { kHostToHost, kHostToDevice, kDeviceToHost, kDeviceToDevice, kDefault };
 
+// Copies that wait say at once, as natively, that nothing is there.
+int check_allocated(const void* p, size_t n) {
+  if (is_allocated(p, n)) return kSuccess;
+  return report(kInvalidValue, "mnemosyne: there is no device memory of %zu bytes at %p", n, p);
+}
+
 int copy(void* dst, const void* src, size_t n, int kind, cudaStream_t stream, bool wait) {
   if (n == 0) return kSuccess;
   if (!dst || !src || kind < kHostToHost || kind > kDefault) return kInvalidValue;
@@ -232,6 +239,9 @@ int copy(void* dst, const void* src, size_t n, int kind, cudaStream_t stream, bo
   bool wants_to = kind == kHostToDevice || kind == kDeviceToDevice;
   bool wants_from = kind == kDeviceToHost || kind == kDeviceToDevice;
   if (kind != kDefault && (wants_to > to_device || wants_from > from_device)) return kInvalidValue;
+  int code = wait && to_device ? check_allocated(dst, n) : kSuccess;
+  if (!code && wait && from_device) code = check_allocated(src, n);
+  if (code) return code;
   if (to_device && from_device) return copy_device(dst, src, n, stream);
   if (to_device) return copy_in(s, dst, src, n, stream, wait);
   if (from_device) return copy_out(s, dst, src, n, stream, wait);
@@ -246,6 +256,10 @@ int copy_2d(char* dst, size_t dpitch, const char* src, size_t spitch, size_t wid
   Session* s = session();
   if (!s) return why_not();
   if (s->is_device(dst) && s->is_device(src)) {
+    size_t further = height - 1;
+    int code = wait ? check_allocated(dst, further * dpitch + width) : kSuccess;
+    if (!code && wait) code = check_allocated(src, further * spitch + width);
+    if (code) return code;
     Frame frame(Number::copy_device_2d, 7);
     frame.pointer(dst);
     frame.unsigned_integer(dpitch);

@@ -64,6 +64,7 @@ int ask_plan(cudnnHandle_t handle, const std::string& content, ExecutionPlan* pl
   static std::atomic<uint64_t> next{1};
   uint64_t number = next++;
   Frame frame(Number::cudnn_plan, 4, Codes::kCudnn);
+  frame.leave_errors();
   frame.cudnn(handle);
   frame.unsigned_integer(number);
   frame.packed(content);

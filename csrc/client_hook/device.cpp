@@ -14,6 +14,7 @@ namespace {
 
 // Code for "there is no device": no server means no device.
 int check_device(int ordinal) {
+  if (int code = check_process()) return code;
   if (!device()) return why_not();
   return ordinal == 0 ? kSuccess : report(kInvalidDevice);
 }
@@ -31,12 +32,15 @@ int attribute(int* value, int id) {
 
 MNEMOSYNE_API cudaError_t cudaGetDeviceCount(int* count) {
   if (!count) return report(kInvalidValue);
+  *count = 0;
+  if (int code = check_process()) return code;
   *count = device() ? 1 : 0;
   return *count ? kSuccess : why_not();
 }
 
 MNEMOSYNE_API cudaError_t cudaGetDevice(int* ordinal) {
   if (!ordinal) return report(kInvalidValue);
+  if (int code = check_process()) return code;
   *ordinal = 0;
   return kSuccess;
 }

@@ -41,7 +41,9 @@ int entry_point(const char* symbol, void** function, int* status) {
 
 }  // namespace
 
-MNEMOSYNE_API int cuInit(unsigned) { return device() ? kSuccess : why_not(); }
+MNEMOSYNE_API int cuInit(unsigned) {
+  return !check_process() && device() ? int{kSuccess} : why_not();
+}
 
 MNEMOSYNE_API int cuDriverGetVersion(int* version) {
   if (!version) return kInvalidValue;

@@ -76,6 +76,9 @@ class Frame {
   // After success: the frame has changed the object that it made, or named first.
   void keep_content();
   void destroy(Handles* table, void* handle);
+  // An earlier call's error is left for the next call: with this one's result, what it makes would
+  // be lost. So it is with whatever create() makes.
+  void leave_errors() { leaves_errors_ = true; }
   // Keeps the frame, which makes or sets an object, until that is used; see descriptions.h.
   int describe();
   // A check at the call failed: the frame is not sent and `code` is the call's result.
@@ -106,9 +109,11 @@ class Frame {
 
  private:
   Session* ready(int* code);
+  bool fits(size_t most);
   Capture* capture();
   int keep(Capture* capture);
   int code_of(int cuda_error) const;
+  int late_error() const;
   int sent(int code);
   int undone(int cuda_error);
   void mix(uint64_t v) { content_ = (content_ ^ v) * 0x9e3779b97f4a7c15 ^ content_ >> 29; }
@@ -128,6 +133,7 @@ class Frame {
   uint64_t content_;
   uint64_t position_ = 0;
   int slot_ = kNoReply;
+  bool leaves_errors_ = false;
   bool settled_ = false;  // by parking: there is nothing to send
   HandleState* stream_ = nullptr;
   HandleState* event_ = nullptr;

@@ -1,6 +1,8 @@
 // CUDA graphs: stream capture, and graphs made of the frames that it kept.
+#include <algorithm>
 #include <atomic>
 #include <memory>
+#include <thread>
 
 #include "capture.h"
 #include "frame.h"
@@ -25,13 +27,28 @@ struct Graph {
   std::string frames;  // each behind its size, a uint32_t
   size_t operations = 0;
   BlasUse blas;
+  std::vector<HandleState*> recorded;  // events, by each launch
   std::unordered_map<UserObject*, int64_t> kept;
+  std::atomic<bool> launched{false};
   ~Graph() {
     for (auto& [object, count] : kept) release(object, count);
   }
 };
 
 namespace {
+
+// What a graph keeps may be in use until its last launch is done. A session that has been lost has
+// no launches; while the process exits, nothing is ended any more.
+void end_graph(Graph* graph) {
+  if (graph->kept.empty() || !graph->launched) return delete graph;
+  std::thread([graph] {
+    Frame frame(Number::cudaDeviceSynchronize, 0);
+    frame.leave_errors();  // they are the program's
+    Reply reply;
+    frame.call(&reply);
+    if (attached()) delete graph;
+  }).detach();
+}
 
 enum CaptureStatus { kNone, kActive, kInvalidated };
 
@@ -76,6 +93,7 @@ std::unordered_map<uint64_t, Capture*>& captures() {
 }
 
 int begin_capture(cudaStream_t stream) {
+  if (int code = check_process()) return code;
   HandleState* state = find_stream(stream);
   if (!state) return kInvalidResourceHandle;
   if (is_own_stream(stream)) return kStreamCaptureUnsupported;
@@ -88,11 +106,20 @@ int begin_capture(cudaStream_t stream) {
     captures()[capture->id] = capture;
   }
   capture->origin = state;
-  capture->graph = std::make_shared<Graph>();
+  capture->graph = std::shared_ptr<Graph>(new Graph, end_graph);
   capture->blas = &capture->graph->blas;
   capture->handle = graphs().add(capture->graph);
   capture->join(state);
   return kSuccess;
+}
+
+// No stream captures into it any more.
+void take_apart(Capture* capture) {
+  {
+    std::lock_guard<std::mutex> lock(tables_mutex());
+    captures().erase(capture->id);
+  }
+  for (HandleState* joined : capture->streams) joined->capture = nullptr;
 }
 
 int end_capture(cudaStream_t stream, void** out) {
@@ -102,11 +129,7 @@ int end_capture(cudaStream_t stream, void** out) {
   std::unique_ptr<Capture> capture(state->capture.load());
   if (!capture) return kIllegalState;
   if (capture->origin != state) return capture.release(), kStreamCaptureUnmatched;
-  {
-    std::lock_guard<std::mutex> lock(tables_mutex());
-    captures().erase(capture->id);
-  }
-  for (HandleState* joined : capture->streams) joined->capture = nullptr;
+  take_apart(capture.get());
   if (capture->broken) return graphs().remove(capture->handle), kStreamCaptureInvalidated;
   *out = capture->handle;
   return kSuccess;
@@ -114,16 +137,16 @@ int end_capture(cudaStream_t stream, void** out) {
 
 // Sends the frames in pieces of whole frames.
 int send_frames(void* number, const std::string& frames) {
-  constexpr size_t kPiece = 128 << 10;
   size_t start = 0;
   do {
     size_t end = start;
-    while (end < frames.size() && end - start < kPiece) {
+    while (end < frames.size() && end - start < kPieceBytes) {
       uint32_t size;
       memcpy(&size, frames.data() + end, sizeof size);
       end += sizeof size + size;
     }
     Frame frame(Number::graph_frames, 2);
+    frame.leave_errors();
     frame.unsigned_integer(reinterpret_cast<uint64_t>(number));
     frame.bytes(frames.data() + start, end - start);
     Reply reply;
@@ -151,9 +174,11 @@ int launch(void* executable, cudaStream_t stream) {
   Frame frame(Number::graph_launch, 2);
   frame.unsigned_integer(reinterpret_cast<uint64_t>(executable));
   frame.stream(stream);
+  graph->launched = true;
   int code = frame.post();
   std::lock_guard<std::mutex> lock(tables_mutex());
   for (auto& [handle, settings] : graph->blas) handle->blas_sent = BlasSettings::unknown();
+  for (HandleState* event : graph->recorded) event->used_by(frame.position());
   return code;
 }
 
@@ -180,6 +205,12 @@ void Capture::join(HandleState* stream) {
   streams.push_back(stream);
 }
 
+void Capture::leave(HandleState* stream) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  stream->capture = nullptr;
+  streams.erase(std::remove(streams.begin(), streams.end(), stream), streams.end());
+}
+
 int Capture::fail(int code) {
   std::lock_guard<std::mutex> lock(mutex_);
   if (!broken) broken = code;
@@ -192,9 +223,25 @@ Capture* find_capture(uint64_t id) {
   return found == captures().end() ? nullptr : found->second;
 }
 
+void leave_capture(HandleState* stream) {
+  Capture* capture = stream->capture;
+  if (!capture) return;
+  if (capture->origin != stream) return capture->leave(stream);
+  take_apart(capture);
+  graphs().remove(capture->handle);
+  delete capture;
+}
+
 bool is_captured(HandleState* event) {
   uint64_t id = event->captured.load(std::memory_order_relaxed);
   return id && find_capture(id);
+}
+
+void use_in_graph(HandleState* event, HandleState* stream, bool records) {
+  Capture* capture = stream->capture;
+  event->in_graph = true;
+  std::lock_guard<std::mutex> lock(tables_mutex());
+  if (capture && records) capture->graph->recorded.push_back(event);
 }
 
 bool record_captured(HandleState* event, HandleState* stream) {
@@ -221,6 +268,7 @@ MNEMOSYNE_API cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, int* sta
                                                    size_t* count) {
   HandleState* state = find_stream(stream);
   if (!status || !state) return report(status ? kInvalidResourceHandle : kInvalidValue);
+  if (int code = check_process()) return code;
   Capture* capture = state->capture;
   *status = !capture ? kNone : capture->broken ? kInvalidated : kActive;
   if (id) *id = capture ? capture->id : 0;

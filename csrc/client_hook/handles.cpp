@@ -7,7 +7,6 @@
 namespace mnemosyne {
 namespace {
 
-constexpr unsigned kInterprocess = 4;  // cudaEventInterprocess
 constexpr size_t kMostParked = 256;
 
 }  // namespace
@@ -17,6 +16,7 @@ void HandleState::clear() {
   blas = blas_sent = {};
   capture = nullptr;
   captured = 0;
+  in_graph = false;
   stream = nullptr;
   pointer_mode = 0;
   work_area = nullptr;
@@ -26,7 +26,7 @@ void HandleState::clear() {
 }
 
 bool HandleState::is_blank() const {
-  return last.load(std::memory_order_acquire) == 0 && !(flags & kInterprocess);
+  return last.load(std::memory_order_acquire) == 0 && !is_interprocess();
 }
 
 void* Handles::add(unsigned flags, int priority) {
@@ -42,6 +42,7 @@ void* Handles::add(unsigned flags, int priority) {
     state->clear();
   }
   state->flags = flags;
+  if (!flags) had_plain_ = true;
   state->priority = priority;
   return handle;
 }
@@ -64,7 +65,8 @@ bool Handles::remove(void* handle) {
 bool Handles::park(void* handle) {
   std::lock_guard<std::mutex> lock(tables_mutex());
   auto found = live_.find(handle);
-  if (found == live_.end() || found->second->flags & kInterprocess) return false;
+  if (found == live_.end() || found->second->is_interprocess()) return false;
+  if (found->second->in_graph) return false;
   if (parked_.size() == kMostParked) return false;
   parked_.push_back({handle, found->second});
   live_.erase(found);

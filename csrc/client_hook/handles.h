@@ -43,6 +43,7 @@ struct HandleState {
   BlasSettings blas, blas_sent;
   std::atomic<Capture*> capture{nullptr};  // streams: what their work goes into
   std::atomic<uint64_t> captured{0};       // events: the capture they were recorded in
+  std::atomic<bool> in_graph{false};       // events: launches of a graph use it
   // Handles of other libraries: the stream that goes with their calls.
   void* stream = nullptr;
   int pointer_mode = 0;       // cuSPARSE handles only
@@ -56,6 +57,7 @@ struct HandleState {
   // As if just made.
   void clear();
 
+  bool is_interprocess() const { return flags & 4; }  // events: cudaEventInterprocess
   // Events: whether it cannot have been recorded since it was made, here or elsewhere.
   bool is_blank() const;
 
@@ -81,6 +83,10 @@ class Handles {
   bool park(void* handle);       // false: nothing has happened
   void* unpark(unsigned flags);  // null: there is none
 
+  // Whether there has been one without flags. A stream like that, which blocks, may be at work
+  // after its end.
+  bool had_plain() const { return had_plain_.load(std::memory_order_relaxed); }
+
  private:
   struct Parked {
     void* handle;
@@ -91,6 +97,7 @@ class Handles {
   std::vector<HandleState*> spare_;
   std::vector<Parked> parked_;
   uint64_t next_;
+  std::atomic<bool> had_plain_{false};
 };
 
 Handles& streams();

@@ -38,6 +38,7 @@ int count(void* p, int change) {
 
 int open_memory(void** out, const char* handle) {
   Frame frame(Number::ipc_open_memory, 1);
+  frame.leave_errors();
   put_token(&frame, handle);
   Reply reply;
   if (int code = frame.call(&reply)) return code;
@@ -54,6 +55,7 @@ int close_memory(void* p) {
   size_t size;
   if (!imported_memory().find(p, &start, &size) || start != p) return kInvalidValue;
   Frame frame(Number::ipc_close_memory, 1);
+  frame.leave_errors();
   frame.pointer(p);
   Reply reply;
   if (int code = frame.call(&reply)) return code;

@@ -46,6 +46,7 @@ int upload_module(const void* data, uint64_t size, uint64_t hash) {
   for (uint64_t at = 0; at < size; at += kUploadPiece) {
     uint64_t piece = size - at < kUploadPiece ? size - at : kUploadPiece;
     Frame frame(Number::module_bytes, 4);
+    frame.leave_errors();
     frame.bytes(&hash, sizeof hash);
     frame.unsigned_integer(size);
     frame.unsigned_integer(at);

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "streams.h"
+
 namespace mnemosyne {
 namespace {
 
@@ -174,9 +176,8 @@ int send_launch(KernelInfo* info, const Launch& l) {
   if (!plain) put_attributes(&frame, l.attributes);
   int code = finish(&frame);
   for (unsigned i = 0; i < l.attributes.count; ++i) {
-    cudaEvent_t event = event_in(l.attributes.first[i]);
-    HandleState* state = event ? events().find(event) : nullptr;
-    if (state) state->used_by(frame.position());
+    int recorded = record_sent(event_in(l.attributes.first[i]), frame.position());
+    if (!code) code = recorded;
   }
   return code;
 }

@@ -229,6 +229,7 @@ template <typename H, typename... Arguments>
 int call(const Function& function, H handle, const Arguments&... arguments) {
   Frame frame(function.carrier, field_count(function), function.codes);
   fill(&frame, function, table_of(handle), pointer_of(handle), arguments...);
+  if (function.makes) frame.leave_errors();
   Reply reply;
   if (int code = frame.call(&reply)) return code;
   (take(&reply.values(), arguments), ...);

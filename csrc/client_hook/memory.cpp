@@ -57,6 +57,7 @@ int allocate(void** out, size_t bytes, Number message) {
   Session* s = session();
   if (!s) return why_not();
   Frame frame(message, 1);
+  frame.leave_errors();
   frame.unsigned_integer(bytes);
   Reply reply;
   if (int code = frame.call(&reply)) return code;
@@ -102,6 +103,15 @@ cudaPointerAttributes describe(const void* p) {
 }
 
 }  // namespace
+
+bool is_allocated(const void* p, size_t n) {
+  const void* start;
+  size_t size;
+  auto last = static_cast<const char*>(p) + n - 1;
+  return last >= p && find_device_memory(p, &start, &size) &&
+         find_device_memory(last, &start, &size);
+}
+
 }  // namespace mnemosyne
 
 using namespace mnemosyne;
@@ -139,6 +149,7 @@ MNEMOSYNE_API cudaError_t cudaHostRegister(void* p, size_t bytes, unsigned flags
   const void* start;
   size_t size;
   if (!p || !bytes) return report(kInvalidValue);
+  if (int code = check_process()) return code;
   if (flags & (kMapped | kIoMemory)) {
     return report(kNotSupported,
                   "mnemosyne: cudaHostRegister cannot map existing memory into the device; "
@@ -150,17 +161,20 @@ MNEMOSYNE_API cudaError_t cudaHostRegister(void* p, size_t bytes, unsigned flags
 }
 
 MNEMOSYNE_API cudaError_t cudaHostUnregister(void* p) {
+  if (int code = check_process()) return code;
   return registered_memory().remove(p) ? kSuccess : report(kHostMemoryNotRegistered);
 }
 
 MNEMOSYNE_API cudaError_t cudaHostGetDevicePointer(void** device, void* host, unsigned) {
   if (!device) return report(kInvalidValue);
+  if (int code = check_process()) return code;
   *device = describe(host).devicePointer;
   return *device ? kSuccess : report(kInvalidValue);
 }
 
 MNEMOSYNE_API cudaError_t cudaHostGetFlags(unsigned* flags, void* host) {
   if (!flags) return report(kInvalidValue);
+  if (int code = check_process()) return code;
   const void* start;
   size_t size;
   *flags = 0;
@@ -169,12 +183,14 @@ MNEMOSYNE_API cudaError_t cudaHostGetFlags(unsigned* flags, void* host) {
 
 MNEMOSYNE_API cudaError_t cudaPointerGetAttributes(void* attributes, const void* p) {
   if (!attributes) return report(kInvalidValue);
+  if (int code = check_process()) return code;
   *static_cast<cudaPointerAttributes*>(attributes) = describe(p);
   return kSuccess;
 }
 
 MNEMOSYNE_API int cuPointerGetAttribute(void* data, int attribute, uint64_t p) {
   if (!data) return kInvalidValue;
+  if (int code = check_process()) return code;
   enum {
     kMemoryType = 2,
     kDevicePointer = 3,

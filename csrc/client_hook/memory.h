@@ -24,4 +24,7 @@ Ranges& imported_memory();  // cudaIpcOpenMemHandle
 Ranges& pinned_memory();
 Ranges& registered_memory();  // cudaHostRegister
 
+// Whether n bytes (at least one) begin and end in device memory of this client's.
+bool is_allocated(const void* p, size_t n);
+
 }  // namespace mnemosyne

@@ -100,6 +100,7 @@ int load(void** handle, const void* image) {
   int code = upload_module(found.data, found.size, hash);
   if (!code) {
     Frame frame(Number::module_load, 2, Codes::kDriver);
+    frame.leave_errors();
     frame.integer(module->number);
     frame.bytes(&hash, sizeof hash);
     code = frame.call(&reply);
@@ -125,6 +126,7 @@ int get_kernel(void** kernel, void* handle, const char* name) {
   if (!module) return kInvalidResourceHandle;
   if ((*kernel = known_kernel(*module, name))) return kSuccess;
   Frame frame(Number::module_function, 2, Codes::kDriver);
+  frame.leave_errors();
   frame.integer(module->number);
   frame.text(name);
   Reply reply;

@@ -25,6 +25,9 @@
 #endif
 
 namespace mnemosyne {
+
+std::atomic<bool> forked{false};
+
 namespace {
 
 void before_fork();
@@ -44,7 +47,6 @@ struct Client {
   std::atomic<const Device*> described{nullptr};  // also one that the program is not to see
   std::atomic<Session*> session{nullptr};
   std::atomic<bool> absent{false};  // no server, or its device is hidden; asked once
-  std::atomic<bool> forked{false};  // a child of an attached process
   std::atomic<bool> exiting{false};
   std::string reason;  // of the last failure
 };
@@ -70,8 +72,7 @@ void forget_parent() {
     new (&c.reason) std::string;
   }
   Session* s = c.session.load();
-  if (!s) return;
-  c.forked = true;
+  if (!s || forked.exchange(true)) return;  // in a grandchild they may be anything else by now
   munmap(s->channel, sizeof(Channel));
   close(s->socket);
 }
@@ -204,7 +205,7 @@ const Device* described() {
 Session* session() {
   Client& c = client();
   if (Session* s = c.session.load(std::memory_order_acquire)) {
-    return c.forked.load(std::memory_order_relaxed) || c.exiting.load(std::memory_order_relaxed)
+    return forked.load(std::memory_order_relaxed) || c.exiting.load(std::memory_order_relaxed)
                ? nullptr
                : s;
   }
@@ -216,13 +217,13 @@ Session* session() {
 
 Session* attached() {
   Client& c = client();
-  return c.forked || c.exiting ? nullptr : c.session.load(std::memory_order_acquire);
+  return forked || c.exiting ? nullptr : c.session.load(std::memory_order_acquire);
 }
 
 cudaError_t why_not() {
   Client& c = client();
   if (c.exiting) return report(kCudartUnloading);
-  if (c.forked) {
+  if (forked) {
     return report(kInitializationError,
                   "this process was forked after its parent used the GPU; start it with the "
                   "'spawn' or 'forkserver' method instead");

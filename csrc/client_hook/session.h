@@ -59,6 +59,13 @@ const Device* described();
 // Why device() or session() returned null, as a cudaError_t with its sentence reported.
 cudaError_t why_not();
 
+// This process is a child, made by fork, of one that has used the GPU.
+extern std::atomic<bool> forked;
+// What such a child gets from every call; calls that are answered here have to ask.
+inline cudaError_t check_process() {
+  return forked.load(std::memory_order_relaxed) ? why_not() : int{kSuccess};
+}
+
 // The session; attaches on first use. Null: see why_not().
 Session* session();
 // The session if there is one already; never attaches.

@@ -54,6 +54,7 @@ enum CudaError : int {
   kStreamCaptureInvalidated = 901,
   kStreamCaptureUnmatched = 903,
   kStreamCaptureIsolation = 905,
+  kStreamCaptureImplicit = 906,
   kCapturedEvent = 907,
   kInvalidClusterSize = 912,
   kUnknown = 999,

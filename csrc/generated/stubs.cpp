@@ -2241,13 +2241,6 @@ MNEMOSYNE_API cublasStatus_t cublasZtrsv_v2(cublasHandle_t handle, int uplo, int
   return frame.once();
 }
 
-MNEMOSYNE_API cudaError_t cudaDeviceSynchronize() {
-  Frame frame(Number::cudaDeviceSynchronize, 0, Codes::kCuda);
-  Reply reply;
-  if (int code = frame.call(&reply)) return code;
-  return 0;
-}
-
 MNEMOSYNE_API cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
   Frame frame(Number::cudaEventCreateWithFlags, 2, Codes::kCuda);
   frame.create(&events(), event, flags);
@@ -2331,14 +2324,6 @@ MNEMOSYNE_API cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   Reply reply;
   if (int code = frame.call(&reply)) return code;
   return 0;
-}
-
-MNEMOSYNE_API cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags) {
-  Frame frame(Number::cudaStreamWaitEvent, 3, Codes::kCuda);
-  frame.stream(stream);
-  frame.event(event);
-  frame.unsigned_integer(flags);
-  return frame.post();
 }
 
 MNEMOSYNE_API cudnnStatus_t cudnnCreate(cudnnHandle_t* handle) {

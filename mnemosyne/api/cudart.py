@@ -33,9 +33,7 @@ REGULAR = [
         STREAM("pStream").new, U32("flags"), I32("priority"), journal=True,
     ),
     _call("cudaStreamDestroy", Mode.ASYNC, STREAM().gone, journal=True),
-    _lane("cudaStreamWaitEvent", Mode.ASYNC, STREAM(), EVENT(), U32("flags")),
     _lane("cudaStreamSynchronize", Mode.SYNC, STREAM()),
-    _lane("cudaDeviceSynchronize", Mode.SYNC),
     _call("cudaEventCreateWithFlags", Mode.ASYNC, EVENT().new, U32("flags"), journal=True),
     _call("cudaEventDestroy", Mode.ASYNC, EVENT().gone, journal=True),
     _lane("cudaEventSynchronize", Mode.SYNC, EVENT()),
@@ -83,6 +81,10 @@ BY_HAND = [
         "cudart", Mode.CUSTOM, "a variant of another call, or remembers where it was recorded",
         "cudaEventCreate", "cudaEventRecord", "cudaEventRecordWithFlags", "cudaStreamCreate",
         "cudaStreamCreateWithFlags",
+    ),
+    *handwritten(
+        "cudart", Mode.CUSTOM, "a graph keeps a wait for an event of another stream's",
+        "cudaStreamWaitEvent",
     ),
     *handwritten(
         "cudart", Mode.CUSTOM, "the status page tells of what has not been issued yet; else asked",
@@ -136,5 +138,8 @@ BY_HAND = [
     *handwritten(
         "cudart", Mode.CUSTOM, "host functions run in the client, after the stream's earlier work",
         "cudaLaunchHostFunc", "cudaStreamAddCallback",
+    ),
+    *handwritten(
+        "cudart", Mode.CUSTOM, "waits for host functions, too", "cudaDeviceSynchronize"
     ),
 ]  # fmt: skip

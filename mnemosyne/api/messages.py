@@ -43,6 +43,8 @@ MEMORY = [
         "memset_words", (PTR("devPtr"), U32("value"), SIZE("count"), STREAM()), lane=True
     ),
     Message("event_record", (EVENT(), STREAM(), U32("flags")), lane=True),
+    Message("cudaDeviceSynchronize", (), lane=True),
+    Message("cudaStreamWaitEvent", (STREAM(), EVENT(), U32("flags")), lane=True),
     # The reply's status is cudaSuccess or cudaErrorNotReady.
     Message("stream_query", (STREAM(),), lane=True),
     Message("event_query", (EVENT(),), lane=True),

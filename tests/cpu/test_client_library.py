@@ -273,3 +273,185 @@ print(text(cuda.cuMemMap()))
     assert create.startswith("operation not supported: mnemosyne: cuMemCreate is not supported: ")
     assert limit == "operation not supported"
     assert mapped.startswith("operation not supported: mnemosyne: cuMemMap is not supported: ")
+
+
+#: Labels in host memory, which travel with each call.
+CTC = """
+text = ctypes.create_string_buffer(300)
+handle, size = c_void_p(), c_size_t()
+assert cuda.cudnnCreate(byref(handle)) == 0
+def describe(batch, labels=256):
+    probs, loss = c_void_p(), c_void_p()
+    assert cuda.cudnnCreateTensorDescriptor(byref(probs)) == 0
+    dims, strides = (c_int * 3)(300, batch, 30), (c_int * 3)(batch * 30, 30, 1)
+    assert cuda.cudnnSetTensorNdDescriptor(probs, 0, 3, dims, strides) == 0
+    assert cuda.cudnnCreateCTCLossDescriptor(byref(loss)) == 0
+    assert cuda.cudnnSetCTCLossDescriptorEx(loss, 0, 1, 0) == 0
+    one, each = (c_int * (batch * labels))(*[1] * batch * labels), (c_int * batch)
+    return probs, loss, (one, each(*[labels] * batch), each(*[300] * batch))
+def room(batch):
+    probs, loss, host = describe(batch)
+    return cuda.cudnnGetCTCLossWorkspaceSize(handle, probs, probs, *host, 0, loss, byref(size))
+def compute(batch):
+    probs, loss, host = describe(batch)
+    where = c_void_p(p.value)
+    return cuda.cudnnCTCLoss(
+        handle, probs, where, *host, where, probs, where, 0, loss, where, SIZE(4))
+def said(what):
+    cuda.cudnnGetLastErrorString(text, c_size_t(300))
+    return what in text.value.decode()
+p = malloc(4)
+"""
+
+
+def test_a_call_too_large_for_the_server_is_refused_and_the_session_goes_on(
+    server: Server,
+) -> None:
+    """The labels of a batch take more than a frame may, or more than the ring holds."""
+    code = (
+        CTC
+        + """
+for batch in 2000, 8000:
+    print(room(batch), said("bytes, more than the 1048576 that fit"))
+algorithm = ctypes.create_string_buffer(64)
+print(cuda.cublasLtMatmulAlgoConfigSetAttribute(
+    algorithm, 0, ctypes.create_string_buffer(5 << 20), SIZE(5 << 20)))
+print(cuda.cudaGetLastError(), cuda.cudaMemset(p, 0, SIZE(4)), cuda.cudaDeviceSynchronize())
+"""
+    )
+    assert output(server, code).splitlines() == ["3000 True", "3000 True", "15", "0 0 0"]
+
+
+def test_a_call_too_large_for_a_graph_breaks_the_capture_alone(server: Server) -> None:
+    """It would fit into a frame, but not behind others into the frame that carries them."""
+    code = (
+        CTC
+        + """
+stream, graph = c_void_p(), c_void_p()
+assert cuda.cudaStreamCreate(byref(stream)) == 0 and cuda.cudnnSetStream(handle, stream) == 0
+assert cuda.cudaStreamBeginCapture(stream, 0) == 0
+print(compute(900), said("more than the 917440 that fit"))
+print(cuda.cudaStreamEndCapture(stream, byref(graph)), cuda.cudaMemset(p, 0, SIZE(4)))
+print(cuda.cudaDeviceSynchronize())
+"""
+    )
+    assert output(server, code).splitlines() == ["3000 True", "901 0", "0"]
+
+
+UNALLOCATED = """
+held = malloc(512)
+nowhere = c_void_p(held.value + (4 << 30))  # in the device's range, and no allocation
+page = ctypes.create_string_buffer(4096)
+"""
+
+
+def test_copies_that_wait_say_at_once_that_nothing_is_allocated_there(server: Server) -> None:
+    code = (
+        UNALLOCATED
+        + """
+def to(p, n): return cuda.cudaMemcpy(p, page, SIZE(n), HOST_TO_DEVICE)
+def out_of(p, n): return cuda.cudaMemcpy(page, p, SIZE(n), DEVICE_TO_HOST)
+def rows(p, height):
+    sizes = SIZE(1024), SIZE(64), SIZE(height)
+    return cuda.cudaMemcpy2D(p, SIZE(1024), held, *sizes, 3)
+print(to(nowhere, 4), to(held, 4096), to(held, 512), out_of(nowhere, 4), out_of(held, 513))
+print(cuda.cudaMemcpy(nowhere, held, SIZE(4), 3), cuda.cudaMemcpy(held, nowhere, SIZE(4), 3))
+print(rows(held, 1), rows(held, 2), rows(nowhere, 1))
+print(cuda.cudaMemcpy(held, page, SIZE(2**64 - 2), HOST_TO_DEVICE))
+cuda.cudaGetErrorString.restype = ctypes.c_char_p
+print("no device memory of 4 bytes" in cuda.cudaGetErrorString(to(nowhere, 4)).decode())
+print(cuda.cudaGetLastError(), cuda.cudaDeviceSynchronize(), cuda.cudaGetLastError())
+"""
+    )
+    assert output(server, code).splitlines() == [
+        "1 1 0 1 1", "1 1", "0 1 1", "1", "True", "1 0 0",
+    ]  # fmt: skip
+
+
+def test_an_earlier_error_loses_nothing_that_a_call_makes(server: Server) -> None:
+    """It is the next call's that makes nothing; memory that was lost would stay allocated."""
+    code = (
+        UNALLOCATED
+        + """
+def fail():  # after the call; at once, if the server is quick: then that error is taken
+    while cuda.cudaMemcpyAsync(nowhere, page, SIZE(4096), HOST_TO_DEVICE, None): pass
+def free():
+    value = c_size_t()
+    assert cuda.cudaMemGetInfo(byref(value), byref(c_size_t())) == 0
+    return value.value
+stream, event, p, before = c_void_p(), c_void_p(), c_void_p(), free()
+for make in (
+    lambda: cuda.cudaMalloc(byref(p), SIZE(64 << 20)),
+    lambda: cuda.cudaHostAlloc(byref(p), SIZE(4096), 0),
+    lambda: cuda.cudaStreamCreate(byref(stream)),
+    lambda: cuda.cudaEventCreate(byref(event)),
+):
+    fail()
+    made = make()
+    print(made, bool(p.value), cuda.cudaDeviceSynchronize(), cuda.cudaGetLastError() != 0)
+    if make.__code__.co_names[1] == "cudaMalloc": assert cuda.cudaFree(p) == 0
+print(before - free(), cuda.cudaEventRecord(event, stream), cuda.cudaDeviceSynchronize())
+"""
+    )
+    *made, last = output(server, code).splitlines()
+    assert made == ["0 True 700 True"] * 4
+    assert last == "0 0 0"
+
+
+CAPTURE = """
+stream, other, event, graph, state = (c_void_p() for _ in range(5))
+NON_BLOCKING = 1
+for s in stream, other:
+    assert cuda.cudaStreamCreateWithFlags(byref(s), NON_BLOCKING) == 0
+assert cuda.cudaEventCreate(byref(event)) == 0
+page = malloc(64)
+def captures(s):
+    assert cuda.cudaStreamIsCapturing(s, byref(state)) == 0
+    return state.value or 0
+def begin(): assert cuda.cudaStreamBeginCapture(stream, 0) == 0
+def fork():
+    assert cuda.cudaEventRecord(event, stream) == 0
+    assert cuda.cudaStreamWaitEvent(other, event, 0) == 0
+def end(): return cuda.cudaStreamEndCapture(stream, byref(graph)), graph.value is not None
+"""
+
+
+def test_a_capture_ends_with_the_stream_that_began_it(server: Server) -> None:
+    code = (
+        CAPTURE
+        + """
+begin(); fork()
+print(captures(other), cuda.cudaStreamDestroy(stream), captures(other))
+assert cuda.cudaStreamCreateWithFlags(byref(stream), NON_BLOCKING) == 0
+print(cuda.cudaStreamWaitEvent(stream, event, 0), captures(stream), cuda.cudaEventQuery(event))
+print(cuda.cudaMemsetAsync(page, 7, SIZE(4), other), cuda.cudaStreamSynchronize(other))
+"""
+    )
+    assert output(server, code).splitlines() == ["1 0 0", "0 0 0", "0 0"]
+
+
+def test_a_stream_that_is_destroyed_leaves_the_capture_of_another(server: Server) -> None:
+    """The end of that capture ends no capture of a stream that was made since."""
+    code = (
+        CAPTURE
+        + """
+begin(); fork()
+print(cuda.cudaStreamDestroy(other), captures(stream))
+assert cuda.cudaStreamCreateWithFlags(byref(other), NON_BLOCKING) == 0
+assert cuda.cudaStreamBeginCapture(other, 0) == 0
+print(*end(), captures(stream), captures(other))
+"""
+    )
+    assert output(server, code).splitlines() == ["0 1", "0 True 0 1"]
+
+
+def test_the_null_stream_does_not_join_a_capture(server: Server) -> None:
+    code = (
+        CAPTURE
+        + """
+begin(); fork()
+print(cuda.cudaStreamWaitEvent(None, event, 0), cuda.cudaGetLastError(), captures(None))
+print(captures(stream), *end(), cuda.cudaDeviceSynchronize())
+"""
+    )
+    assert output(server, code).splitlines() == ["906 906 0", "2 901 False 0"]

@@ -217,7 +217,7 @@ print(code, cuda.cudaStreamQuery(stream), cuda.cudaStreamQuery(None))
     assert client.stdout is not None
     assert client.stdout.readline() == "ready\n", client.communicate()[1]
     server.close()
-    assert client.communicate("\n", timeout=20)[0] == "46 400 0\n"
+    assert client.communicate("\n", timeout=20)[0] == "46 400 46\n"
 
 
 UNAVAILABLE = "CUDA-capable device(s) is/are busy or unavailable"

@@ -113,3 +113,57 @@ def test_nothing_is_left_of_a_capture_that_a_frame_ends(gpu: FakeGpu, tmp_path: 
     assert log.count("cuStreamDestroy 0") == log.count("cuStreamCreateWithPriority 0") == 2
     client.close()
     finish(server)
+
+
+EXTERNAL = 1  # cudaEventRecordExternal, cudaEventWaitExternal
+
+
+def test_each_launch_records_and_awaits_a_graphs_external_events(client: Program) -> None:
+    client.do(f"""
+done, go, u = event(), event(), stream(NON_BLOCKING)
+def external():
+    ok(cuda.cudaStreamWaitEvent(s, go, {EXTERNAL}))
+    fill(p, 6, 1, s)
+    ok(cuda.cudaEventRecordWithFlags(done, s, {EXTERNAL}))
+    fill(p + 4, 7, 1, s)
+g = capture(external)
+def query(e): return cuda.cudaEventQuery(e)
+""")
+    assert client.get("words(p, 2), query(done)") == ([0, 0], 0)
+    for _ in range(2):
+        client.do("fill(p, 1, 2); synchronize(); gate.close(u); ok(cuda.cudaEventRecord(go, u))")
+        client.do(
+            "replay(g, s); ok(cuda.cudaStreamWaitEvent(t, done, 0)); copy(p + 8, p, 4, D2D, t)"
+        )
+        assert client.get("query(done)") == 600
+        client.do(
+            "gate.open(); ok(cuda.cudaEventSynchronize(done)); ok(cuda.cudaStreamSynchronize(t))"
+        )
+        assert client.get("query(done), words(p + 8)") == (0, [6])
+        assert client.get("words(p, 2)") == [6, 7]
+    client.do("ok(cuda.cudaEventDestroy(go)); fresh = event()")
+    assert client.get("fresh.value == go.value") is False
+
+
+def test_external_events_are_for_captures_alone(client: Program) -> None:
+    assert client.get(f"cuda.cudaEventRecordWithFlags(event(), s, {EXTERNAL})") == 1
+    assert client.get(f"cuda.cudaStreamWaitEvent(s, event(), {EXTERNAL})") == 1
+
+
+def test_what_a_graph_keeps_lives_until_its_last_launch_is_done(client: Program) -> None:
+    client.do("""
+destroyed, holder = threading.Event(), c_void_p()
+@ctypes.CFUNCTYPE(None, c_void_p)
+def destroy(_): destroyed.set()
+ok(cuda.cudaUserObjectCreate(byref(holder), None, destroy, 1, 1))
+graph, g, MOVE = c_void_p(), c_void_p(), 1
+ok(cuda.cudaStreamBeginCapture(s, 0)); fill(p, 3, 1, s)
+ok(cuda.cudaStreamEndCapture(s, byref(graph)))
+ok(cuda.cudaGraphRetainUserObject(graph, holder, 1, MOVE))
+ok(cuda.cudaGraphInstantiateWithFlags(byref(g), graph, ctypes.c_ulonglong(0)))
+gate.close(s); replay(g, s)
+ok(cuda.cudaGraphDestroy(graph)); ok(cuda.cudaGraphExecDestroy(g))
+""")
+    assert client.get("destroyed.is_set()") is False
+    client.do("gate.open()")
+    assert client.get("destroyed.wait(20), words(p)") == (True, [3])

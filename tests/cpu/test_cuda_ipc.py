@@ -67,6 +67,17 @@ def test_a_client_waits_for_another_ones_event_before_it_reads(start: Start) -> 
     other.do("ok(cuda.cudaEventSynchronize(f)); ok(cuda.cudaEventDestroy(f))")
 
 
+def test_an_event_that_only_another_client_records_is_not_ready_until_it_is(start: Start) -> None:
+    owner, other = two(start)
+    owner.do("e = shared_event()")
+    assert owner.get("cuda.cudaEventQuery(e)") == 0
+    other.do(f"f, gate = open_event({owner.get('event_handle(e)')!r}), Gate(); gate.close()")
+    other.do("ok(cuda.cudaEventRecord(f, None))")
+    assert owner.get("cuda.cudaEventQuery(e)") == NOT_READY
+    other.do("gate.open(); synchronize()")
+    assert owner.get("cuda.cudaEventQuery(e)") == 0
+
+
 def test_memory_is_closed_when_the_work_on_it_is_done(start: Start) -> None:
     """The fake driver ends a worker that unmaps what its work still needs."""
     owner, other = two(start)

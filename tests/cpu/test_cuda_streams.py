@@ -95,6 +95,17 @@ ok(cuda.cudaStreamSynchronize(other))
     assert client.get("done, query(null)") == ([0, 5], READY)
 
 
+def test_a_null_stream_that_was_never_used_waits_for_blocking_streams_too(start: Start) -> None:
+    client = start("s, gate = stream(), Gate()\ndef query(s): return cuda.cudaStreamQuery(s)\n")
+    assert client.get("query(None), query(s)") == (READY, READY)
+    client.do("gate.close(s)")
+    assert client.get("query(None), query(s)") == (NOT_READY, NOT_READY)
+    client.do("ok(cuda.cudaStreamDestroy(s))")
+    assert client.get("query(None)") == NOT_READY
+    client.do("gate.open(); synchronize()")
+    assert client.get("query(None)") == READY
+
+
 def test_a_stream_waits_for_an_event_of_another_stream(client: Program) -> None:
     client.do("""
 e = event()
@@ -267,3 +278,65 @@ def test_launches_wait_for_their_end_when_the_environment_says_so(
     assert one.get("cuda.cudaStreamQuery(s)") == (READY if blocking else NOT_READY)
     one.do("fill(p, 3, 1, s); ok(cuda.cudaStreamSynchronize(s))")
     assert one.get("words(p)") == [3]
+
+
+HOST_FUNCTIONS = """
+p, gate, started, may_end, ran = malloc(4096), Gate(), threading.Event(), threading.Event(), []
+s, apart, blocking = stream(NON_BLOCKING), stream(NON_BLOCKING), stream()
+holding_the_lock = ctypes.PyDLL(None)  # of the interpreter, which the function needs
+@ctypes.CFUNCTYPE(None, c_void_p)
+def slow(name): started.set(); may_end.wait(20); ran.append((name, peek()))
+@ctypes.CFUNCTYPE(None, c_void_p)
+def quick(name): ran.append(name)
+@ctypes.CFUNCTYPE(None, c_void_p, c_int, c_void_p)
+def callback(where, code, data): ran.append((where, code, data))
+def put_function(function, data, where=s):
+    ok(holding_the_lock.cudaLaunchHostFunc(where, function, c_void_p(data)))
+back = pinned(4)
+def peek():
+    copy(back, p, 4, D2H, apart)
+    ok(cuda.cudaStreamSynchronize(apart))
+    return c_uint.from_address(back).value
+def query(s): return cuda.cudaStreamQuery(s)
+"""
+
+
+def test_a_host_function_runs_between_the_work_before_it_and_the_work_after_it(
+    start: Start,
+) -> None:
+    client = start(HOST_FUNCTIONS)
+    client.do("gate.close(s); fill(p, 1, 1, s); put_function(slow, 7); put_function(quick, 8)")
+    client.do("ok(holding_the_lock.cudaStreamAddCallback(s, callback, c_void_p(9), 0))")
+    assert client.get("started.is_set(), query(s), query(apart)") == (False, NOT_READY, READY)
+    client.do("""
+gate.open(); assert started.wait(20)
+def go_on(): fill(p, 2, 1, s); synchronize()
+after = threading.Thread(target=go_on); after.start()
+fill(p + 4, 5, 1, apart); ok(cuda.cudaStreamSynchronize(apart))
+""")
+    assert client.get("ran, query(s), after.is_alive(), peek()") == ([], NOT_READY, True, 1)
+    client.do("may_end.set(); after.join(20)")
+    assert client.get("ran[0], ran[1], ran[2] == (s.value, 0, 9)") == ((7, 1), 8, True)
+    assert client.get("words(p), query(s)") == ([2], READY)
+
+
+def test_the_null_stream_waits_for_the_functions_of_blocking_streams(start: Start) -> None:
+    client = start(HOST_FUNCTIONS)
+    client.do("put_function(slow, 1, blocking); assert started.wait(20)")
+    assert client.get("query(None), query(blocking), query(s)") == (NOT_READY, NOT_READY, READY)
+    client.do("ok(cuda.cudaStreamDestroy(blocking))")
+    assert client.get("query(None)") == NOT_READY
+    client.do("may_end.set(); put(p, bytes(4))")
+    assert client.get("ran, query(None)") == ([(1, 0)], READY)
+
+
+def test_a_forked_child_waits_for_no_function(start: Start) -> None:
+    client = start(HOST_FUNCTIONS)
+    client.do("put_function(slow, 1); assert started.wait(20)")
+    client.do("""
+import os
+child = os.fork()
+if child == 0: os._exit(cuda.cudaDeviceSynchronize() * 10 + query(s))
+may_end.set()
+""")
+    assert client.get("os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])") == 33

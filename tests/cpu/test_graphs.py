@@ -57,6 +57,21 @@ def losses(device, graphed):
 
 print((losses("cuda", True) - losses("cpu", False)).abs().max().item())
 """
+EXTERNAL_EVENTS = """
+import torch
+x = torch.zeros(1000, device="cuda")
+start, end = (torch.cuda.Event(enable_timing=True, external=True) for _ in range(2))
+graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+with torch.cuda.graph(graph, stream=stream):
+    start.record()
+    for _ in range(50): x.add_(1)
+    end.record()
+for _ in range(2):
+    graph.replay()
+    end.synchronize()
+    print(end.query(), start.elapsed_time(end) > 0)
+print(x.sum().item())
+"""
 BROKEN = """
 import torch
 x = torch.ones(4, device="cuda")
@@ -77,6 +92,10 @@ with torch.cuda.graph(torch.cuda.CUDAGraph()):
     except RuntimeError as error:
         print("captur" in str(error))
 """
+
+
+def test_events_around_a_graphs_work_are_recorded_by_each_replay(server: Server) -> None:
+    assert server.output(EXTERNAL_EVENTS).split() == ["True"] * 4 + ["100000.0"]
 
 
 def test_a_graph_computes_with_what_its_inputs_hold_now(server: Server) -> None:

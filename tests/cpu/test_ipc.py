@@ -57,6 +57,41 @@ def test_tensors_go_through_queues_between_processes(server: Server, tmp_path: P
     assert output.split() == [str(total + 100000), str(2 * total), "-2.0", "0"], errors
 
 
+WAITS_FOR_AN_EVENT = """
+import torch, torch.multiprocessing as mp
+
+def work(x, handle, questions, answers):
+    event = torch.cuda.Event.from_ipc_handle(torch.device("cuda", 0), handle)
+    torch.cuda.synchronize()
+    for _ in range(300): x.add_(1)
+    event.record()
+    answers.put("recorded")
+    questions.get()
+    torch.cuda.synchronize()
+
+if __name__ == "__main__":
+    mp.set_start_method("spawn")
+    questions, answers = mp.Queue(), mp.Queue()
+    x, event = torch.zeros(1 << 20, device="cuda"), torch.cuda.Event(interprocess=True)
+    child = mp.Process(target=work, args=(x, event.ipc_handle(), questions, answers))
+    child.start()
+    answers.get()
+    event.wait()
+    print(x.clone().unique().tolist())
+    questions.put(None)
+    child.join()
+"""
+
+
+def test_a_wait_is_behind_the_work_of_the_process_that_recorded_the_event(
+    server: Server, tmp_path: Path
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(WAITS_FOR_AN_EVENT)
+    output, errors = server.start(sys.executable, str(program)).communicate(timeout=120)
+    assert output.split() == ["[300.0]"], errors
+
+
 @pytest.fixture(scope="module")
 def logged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoggedServer]:
     with logged_server(tmp_path_factory.mktemp("ipc")) as running:

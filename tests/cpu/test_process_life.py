@@ -196,6 +196,57 @@ def test_mnemosyne_run_and_client_path(server: Server) -> None:
     assert Path(path.stdout.strip()).samefile(client_library())
 
 
+def test_calls_that_are_answered_in_the_client_fail_in_a_forked_child_too(server: Server) -> None:
+    code = """
+import ctypes, os
+from ctypes import byref, c_int, c_size_t, c_void_p
+cuda = ctypes.CDLL(None)
+p, e, s = c_void_p(), c_void_p(), c_void_p()
+assert cuda.cudaMalloc(byref(p), c_size_t(4)) == 0
+assert cuda.cudaEventCreate(byref(e)) == 0 and cuda.cudaStreamCreate(byref(s)) == 0
+out, place = c_int(), ctypes.create_string_buffer(2048)
+calls = (
+    lambda: cuda.cudaGetDeviceCount(byref(out)), lambda: cuda.cudaGetDevice(byref(out)),
+    lambda: cuda.cudaSetDevice(0), lambda: cuda.cudaGetDeviceProperties(place, 0),
+    lambda: cuda.cudaDeviceGetAttribute(byref(out), 75, 0), lambda: cuda.cuInit(0),
+    lambda: cuda.cudaEventQuery(e), lambda: cuda.cudaStreamQuery(None),
+    lambda: cuda.cudaStreamQuery(s), lambda: cuda.cudaStreamGetFlags(s, byref(out)),
+    lambda: cuda.cudaStreamGetPriority(s, byref(out)), lambda: cuda.cudaStreamBeginCapture(s, 0),
+    lambda: cuda.cudaStreamIsCapturing(s, byref(out)),
+    lambda: cuda.cudaPointerGetAttributes(place, p),
+    lambda: cuda.cudaHostRegister(place, c_size_t(2048), 0),
+    lambda: cuda.cudaEventRecord(e, s), lambda: cuda.cudaDeviceSynchronize(),
+)
+child = os.fork()
+if child == 0:
+    print({call() for call in calls}, cuda.cudaGetLastError(), out.value, flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+    assert server.output(code) == "{3} 3 0"
+
+
+def test_a_grandchild_keeps_the_files_and_memory_that_its_parent_made(server: Server) -> None:
+    code = """
+import mmap, os, torch
+x = torch.ones(4, device="cuda")
+if os.fork() == 0:
+    files = [os.pipe() for _ in range(4)]  # where the session's socket was
+    maps = [mmap.mmap(-1, 4 << 20) for _ in range(8)]  # and its channel
+    for m in maps:
+        m[:] = b"x" * len(m)
+    child = os.fork()
+    if child == 0:
+        for pair in files:
+            os.write(pair[1], b"y")
+        sound = all(os.read(pair[0], 1) == b"y" for pair in files)
+        os._exit(5 if sound and all(m[0] == m[-1] == ord("x") for m in maps) else 1)
+    os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) % 256)
+print(os.waitstatus_to_exitcode(os.wait()[1]), x.sum().item())
+"""
+    assert server.output(code) == "5 4.0"
+
+
 def test_a_forked_child_is_told_to_spawn_instead_and_the_parent_goes_on(server: Server) -> None:
     code = """
 import os, torch

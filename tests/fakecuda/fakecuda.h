@@ -37,6 +37,7 @@ struct Work {
   std::vector<Range> touches;
   std::function<void()> run;
   const char* call = nullptr;
+  std::function<void(CUstream)> launch;  // in a graph: is called at its launch, instead of queued
 };
 
 struct Stream {

@@ -107,6 +107,24 @@ CUresult record(CUevent event, CUstream stream) {
   return CUDA_SUCCESS;
 }
 
+static CUresult wait_for_event(CUstream stream, CUevent event) {
+  std::shared_ptr<Mark> mark = events.get(event)->last;
+  auto wait = [mark] {
+    Lock lock(state().mutex);
+    wait_until(lock, [&] { return mark->done; });
+  };
+  if (mark) enqueue(find_stream(stream), {{}, wait});
+  return CUDA_SUCCESS;
+}
+
+// The driver's flags for external events are for captures alone.
+static CUresult at_launch(CUstream stream, std::function<void(CUstream)> launch) {
+  Stream* s = find_stream(stream);
+  if (!s->captured) return CUDA_ERROR_INVALID_VALUE;
+  s->captured->push_back({{}, {}, nullptr, std::move(launch)});
+  return CUDA_SUCCESS;
+}
+
 Stream* find_stream(CUstream handle) {
   if (!handle || handle == CU_STREAM_LEGACY) return legacy_stream();
   auto* s = reinterpret_cast<Stream*>(handle);
@@ -239,7 +257,9 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec* executable, CUgraph graph, uns
 
 CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream) {
   return call(__func__, kContext, [&](Lock&) {
-    for (const Work& work : executables.get(executable)->work) enqueue(find_stream(stream), work);
+    for (const Work& work : executables.get(executable)->work) {
+      work.launch ? work.launch(stream) : void(enqueue(find_stream(stream), work));
+    }
     return CUDA_SUCCESS;
   });
 }
@@ -260,15 +280,8 @@ CUresult cuGraphExecDestroy(CUgraphExec executable) {
 
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
   return call(__func__, kContext, [&](Lock&) {
-    Stream* s = find_stream(stream);
-    std::shared_ptr<Mark> mark = events.get(event)->last;
-    if (flags) return CUDA_ERROR_INVALID_VALUE;
-    auto wait = [mark] {
-      Lock lock(state().mutex);
-      wait_until(lock, [&] { return mark->done; });
-    };
-    if (mark) enqueue(s, {{}, wait});
-    return CUDA_SUCCESS;
+    if (flags) return at_launch(stream, [event](CUstream to) { wait_for_event(to, event); });
+    return wait_for_event(stream, event);
   });
 }
 
@@ -329,8 +342,10 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
 }
 
 CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags) {
-  return call(__func__, kContext,
-              [&](Lock&) { return flags ? CUDA_ERROR_INVALID_VALUE : record(event, stream); });
+  return call(__func__, kContext, [&](Lock&) {
+    if (flags) return at_launch(stream, [event](CUstream to) { record(event, to); });
+    return record(event, stream);
+  });
 }
 
 CUresult cuEventQuery(CUevent event) {

@@ -211,6 +211,7 @@ static void work(int rounds, Handle shared_stream) {
     CHECK(cudaMemGetInfo(&free_bytes, &total));
     bool called = false;
     CHECK(cudaLaunchHostFunc(stream, [](void* p) { *static_cast<bool*>(p) = true; }, &called));
+    CHECK(cudaStreamSynchronize(stream));
     expect(called, true, "the host function has run");
     int answer = cudaStreamQuery(shared_stream);
     if (answer != 600) CHECK(answer);  // other threads may use it: not ready

@@ -2,6 +2,13 @@
 #include "executor.h"
 
 namespace mnemosyne::cuda {
+namespace {
+
+// CU_EVENT_RECORD_EXTERNAL and CU_EVENT_WAIT_EXTERNAL, which the driver takes in a capture alone.
+constexpr uint32_t kExternal = 1;
+
+}  // namespace
+
 // The driver copies from memory that is not registered before it returns.
 void CudaExecutor::execute(const calls::copy_inline& c, Answer* a) {
   check_device(c.dst, c.data.size, c.kName, a);
@@ -82,8 +89,8 @@ void CudaExecutor::execute(const calls::cudaMemset2DAsync& c, Answer* a) {
 
 void CudaExecutor::execute(const calls::event_record& c, Answer* a) {
   Event e = event(c.event, c.kName, a);
-  put(c.stream, c.kName, a,
-      [&](Stream s) { return driver().cuEventRecordWithFlags(e, s, c.flags & 1); });
+  unsigned flags = streams_.captures() ? c.flags & kExternal : 0;
+  put(c.stream, c.kName, a, [&](Stream s) { return driver().cuEventRecordWithFlags(e, s, flags); });
 }
 
 void CudaExecutor::execute(const calls::event_query& c, Answer* a) {
@@ -102,7 +109,8 @@ void CudaExecutor::execute(const calls::stream_query& c, Answer* a) {
 
 void CudaExecutor::execute(const calls::cudaStreamWaitEvent& c, Answer* a) {
   Event e = past_event(c.event, c.kName, a);
-  put(c.stream, c.kName, a, [&](Stream s) { return driver().cuStreamWaitEvent(s, e, 0); });
+  unsigned flags = streams_.captures() ? c.flags & kExternal : 0;
+  put(c.stream, c.kName, a, [&](Stream s) { return driver().cuStreamWaitEvent(s, e, flags); });
 }
 
 void CudaExecutor::execute(const calls::cudaStreamSynchronize& c, Answer* a) {

@@ -59,6 +59,8 @@ class Streams {
   SessionStream* find(uint64_t number);
   // From now on every number is this stream's; null: its own again.
   void redirect(SessionStream* all) { redirect_ = all; }
+  // Whether every number is a stream's that captures.
+  bool captures() const { return redirect_ && redirect_->captures; }
   // Whether the GPU has done its work. The null stream's is also what CUDA makes it wait for.
   bool is_done(SessionStream* s);
 
