@@ -132,13 +132,14 @@ MNEMOSYNE_API int cuCtxGetDevice(int* ordinal) {
 }
 
 // A library with a CUDA runtime of its own looks here for tables that no header describes. NVRTC
-// looks too, and does without.
+// and NVML look too, and do without.
 MNEMOSYNE_API int cuGetExportTable(const void** table, const void*) {
   if (!table) return kInvalidValue;
   static bool said;
   Dl_info caller;
   *table = nullptr;
-  if (dladdr(__builtin_return_address(0), &caller) && !strstr(caller.dli_fname, "libnvrtc")) {
+  bool known = dladdr(__builtin_return_address(0), &caller);
+  if (known && !strstr(caller.dli_fname, "libnvrtc") && !strstr(caller.dli_fname, "libnvidia-ml")) {
     say_once(&said, "%s has a CUDA runtime of its own, which is not supported", caller.dli_fname);
   }
   return kSymbolNotFound;

@@ -5,6 +5,11 @@
 #include "tables.h"
 
 namespace mnemosyne {
+namespace {
+
+constexpr uintptr_t kGrain = 512;  // bytes: allocations begin and end at its multiples
+
+}  // namespace
 
 void Ranges::add(const void* start, size_t size) {
   std::lock_guard<std::mutex> lock(tables_mutex());
@@ -105,11 +110,13 @@ cudaPointerAttributes describe(const void* p) {
 }  // namespace
 
 bool is_allocated(const void* p, size_t n) {
-  const void* start;
-  size_t size;
-  auto last = static_cast<const char*>(p) + n - 1;
-  return last >= p && find_device_memory(p, &start, &size) &&
-         find_device_memory(last, &start, &size);
+  auto first = reinterpret_cast<uintptr_t>(p), last = first + n - 1;
+  auto is_in_one = [](uintptr_t at) {
+    const void* start;
+    size_t size;
+    return find_device_memory(reinterpret_cast<void*>(at / kGrain * kGrain), &start, &size);
+  };
+  return last >= first && is_in_one(first) && is_in_one(last);
 }
 
 }  // namespace mnemosyne

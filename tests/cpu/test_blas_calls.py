@@ -19,7 +19,8 @@ def malloc(size):
     return p.value
 
 def put(data):
-    p, data = malloc(len(data)), bytes(data)
+    data = bytes(data)
+    p = malloc(len(data))
     assert cuda.cudaMemcpy(c_void_p(p), data, c_size_t(len(data)), 1) == 0
     return c_void_p(p)
 

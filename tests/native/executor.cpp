@@ -153,6 +153,7 @@ struct Served {
   std::unique_ptr<cuda::CudaExecutor> executor;
   std::unique_ptr<Lane> lane;
   Session session;
+  std::map<uint64_t, uint64_t> events;  // by number
   std::thread deferred;
   std::atomic<bool> deferred_done{false};
   int deferred_slot = kNoReply;
@@ -210,10 +211,11 @@ struct Served {
     } else if (message == Number::cudaStreamDestroy) {
       expect(executor->remove_stream(number), "a stream less");
     } else if (message == Number::cudaEventCreateWithFlags) {
-      executor->add_event(number, gpu->event());
+      events[number] = gpu->event();
+      executor->add_event(number, events[number]);
     } else if (message == Number::cudaEventDestroy) {
-      auto gone = reinterpret_cast<CUevent>(executor->remove_event(number));
-      ok(CUDA(cuEventDestroy)(gone));
+      expect(executor->remove_event(number), "an event less");
+      ok(CUDA(cuEventDestroy)(reinterpret_cast<CUevent>(events[number])));
     } else {
       expect(message == Number::free, "a message that the loop knows");
       if (!executor->idle()) return defer(frame.reply, [this] { executor->synchronize(); });

@@ -24,7 +24,10 @@ def test_help_tells_and_does_nothing(name: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_record_calls_gives_pytest_what_it_does_not_know(tmp_path: Path) -> None:
+def test_record_calls_gives_pytest_what_it_does_not_know(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
     test = tmp_path / "test_two.py"
     test.write_text("def test_nothing(): pass\ndef test_other(): pass\n")
     options = ["--check", "-p", "no:cacheprovider", "--collect-only", "-q", "-k", "nothing"]
