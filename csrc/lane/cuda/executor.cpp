@@ -107,8 +107,10 @@ void CudaExecutor::open(Channel* channel) {
 
 void CudaExecutor::begin() { driver().cuCtxSetCurrent(context_); }
 
+// Alone, a session loses what fences take; together, clients are further apart without them.
 void CudaExecutor::pause() {
-  if (!streams_.idle()) watch_->report(streams_.fence_reached());
+  if (streams_.idle()) return;
+  watch_->report(watch_->shared() ? streams_.fence_all() : streams_.fence_reached());
 }
 
 void CudaExecutor::rest() {

@@ -3,8 +3,8 @@
 // How this works: every operation put into a stream counts. A fence makes the GPU write the count
 // into a word of pinned memory when it gets there; one comes after each kFenceEvery operations and
 // when the client pauses, because a fence after every operation would slow the stream down. While
-// the GPU has not come to the last one, only a long pause brings another. So counted == finished
-// means that a stream is idle, and it is known without asking the driver.
+// the GPU has not come to a lone client's last one, only a long pause brings another. So counted ==
+// finished means that a stream is idle, and it is known without asking the driver.
 //
 // The session's null stream is a stream of its own, for in one context a real one would make
 // clients wait for each other. What CUDA says of the legacy null stream is kept among the session's

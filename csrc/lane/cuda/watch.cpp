@@ -90,9 +90,10 @@ void Watch::run() {
 void Watch::look() {
   busy_ = false;  // before looking: a session that starts meanwhile sets it again
   note(driver().cuStreamQuery(stream_));
-  for (Watched* session : sessions_) {
-    if (!session->settle()) busy_ = true;
-  }
+  int at_work = 0;
+  for (Watched* session : sessions_) at_work += !session->settle();
+  if (at_work) busy_ = true;
+  shared_ = at_work > 1;
 }
 
 // After a fault nothing gets done any more: what is unfinished now was at work then. Only lanes in

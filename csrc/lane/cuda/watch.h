@@ -36,6 +36,8 @@ class Watch {
   // A call of the driver has returned this code. Returns whether the context is lost.
   bool report(int code);
 
+  // Whether several sessions had work on the GPU a moment ago.
+  bool shared() const { return shared_.load(std::memory_order_relaxed); }
   int fault() const { return fault_.load(); }  // a CUresult; 0: none
   // Numbers of the sessions whose work was unfinished when the fault was noticed.
   std::vector<int> suspects();
@@ -55,6 +57,7 @@ class Watch {
   std::vector<int> suspects_;
   std::atomic<int> fault_{0};
   std::atomic<bool> busy_{false};
+  std::atomic<bool> shared_{false};
   bool stop_ = false;
   std::thread thread_;
 };
