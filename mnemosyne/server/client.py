@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import Enum
 
+from mnemosyne import _native
 from mnemosyne.protocol.control import Control, Journal, Open, Ready, Welcome
 from mnemosyne.server.journal import KeptJournal
 from mnemosyne.server.listener import Peer
 from mnemosyne.server.session import Layout
+from mnemosyne.server.slots import layout
 
 
 class State(Enum):
@@ -86,6 +90,23 @@ class Client:
         for fd in (self.channel, self.host, self.pidfd, *(fd for _, fd in self.chunks.values())):
             os.close(fd)
         self.chunks.clear()
+
+
+def new_client(number: int, slot: int, peer: Peer, quota: int) -> Client:
+    """A session with files of its own. Raises OSError or RuntimeError, and leaves none."""
+    place = layout(slot, quota)
+    with ExitStack() as undo:
+        files = []
+        for make in (
+            _native.create_channel,
+            lambda: _native.create_memory("mnemosyne-host", place.host_bytes),
+            lambda: os.pidfd_open(peer.pid),
+        ):
+            files.append(make())
+            undo.callback(os.close, files[-1])
+        undo.pop_all()
+    channel, host, pidfd = files
+    return Client(number, slot, peer, place, time.monotonic(), channel, host, pidfd)
 
 
 def welcome(ready: Ready, client: Client | None, quota: int) -> Welcome:

@@ -20,7 +20,8 @@ from mnemosyne.server.options import Options, check
 from mnemosyne.server.paths import WHERE
 from mnemosyne.server.process import allow_many_files, log_to_stderr
 from mnemosyne.server.slots import MAX_SLOTS
-from mnemosyne.server.supervisor import Plan, Supervisor
+from mnemosyne.server.supervisor import Supervisor
+from mnemosyne.server.workerprocess import Plan
 
 log = logging.getLogger("mnemosyne")
 

@@ -15,8 +15,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from mnemosyne import _native
@@ -37,11 +36,11 @@ from mnemosyne.protocol.control import (
     Status,
 )
 from mnemosyne.server import versions
-from mnemosyne.server.client import Client, State, welcome
+from mnemosyne.server.client import Client, State, new_client, welcome
 from mnemosyne.server.listener import Peer
 from mnemosyne.server.opening import Opening
-from mnemosyne.server.slots import layout, slots_for, why_no_quota
-from mnemosyne.server.workerprocess import WorkerOptions, WorkerProcess
+from mnemosyne.server.slots import why_no_quota
+from mnemosyne.server.workerprocess import Plan, WorkerProcess
 
 log = logging.getLogger("mnemosyne")
 
@@ -52,23 +51,6 @@ _SHUTDOWN_SECONDS = 1.0
 _LAST_WORDS_SECONDS = 0.01  # until a frozen worker certainly says no more
 _BURIAL_SECONDS = 0.5  # after the next one is ready
 _KEEPS_SPARE = ("cuda",)  # devices that another worker can take over quickly
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a supervisor is started with. ``quota``: bytes per client, 0 for an equal share."""
-
-    clients: int
-    device: str
-    gpu: str  # index or UUID, empty for the first
-    threads: int
-    quota: int
-    log_level: str
-
-    @property
-    def worker(self) -> WorkerOptions:
-        memory, slots = self.clients * self.quota, slots_for(self.clients)
-        return WorkerOptions(self.device, self.gpu, slots, self.threads, memory, self.log_level)
 
 
 class Supervisor:
@@ -152,20 +134,8 @@ class Supervisor:
     def _new_client(self, peer: Peer) -> Client:
         slot = self._free_slot()
         assert slot is not None
-        place = layout(slot, peer.hello.memory or self._quota())
         number, self._next_number = self._next_number, self._next_number + 1
-        with ExitStack() as undo:
-            files = []
-            for make in (
-                _native.create_channel,
-                lambda: _native.create_memory("mnemosyne-host", place.host_bytes),
-                lambda: os.pidfd_open(peer.pid),
-            ):
-                files.append(make())
-                undo.callback(os.close, files[-1])
-            undo.pop_all()
-        channel, host, pidfd = files
-        return Client(number, slot, peer, place, time.monotonic(), channel, host, pidfd)
+        return new_client(number, slot, peer, peer.hello.memory or self._quota())
 
     def _end(self, client: Client, reason: str) -> None:
         """The client is gone; the worker is to end its session.

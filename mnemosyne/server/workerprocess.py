@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from mnemosyne.protocol import ProtocolError
 from mnemosyne.protocol.control import Control, Start
+from mnemosyne.server.slots import slots_for
 from mnemosyne.server.wire import Received, Wire
 
 _PRELOADS = ("LD_PRELOAD", "LD_AUDIT")
@@ -28,6 +29,23 @@ class WorkerOptions:
     threads: int
     memory: int
     log_level: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a supervisor is started with. ``quota``: bytes per client, 0 for an equal share."""
+
+    clients: int
+    device: str
+    gpu: str  # index or UUID, empty for the first
+    threads: int
+    quota: int
+    log_level: str
+
+    @property
+    def worker(self) -> WorkerOptions:
+        memory, slots = self.clients * self.quota, slots_for(self.clients)
+        return WorkerOptions(self.device, self.gpu, slots, self.threads, memory, self.log_level)
 
 
 def worker_environment(environ: Mapping[str, str], options: WorkerOptions) -> dict[str, str]:
@@ -111,10 +129,15 @@ def _start(options: WorkerOptions, theirs: socket.socket) -> subprocess.Popen[by
         "--log-level": options.log_level,
     }  # fmt: skip
     arguments = [part for name, value in values.items() for part in (name, str(value))]
-    return subprocess.Popen(
-        [sys.executable, "-m", "mnemosyne.server.worker", *arguments],
-        pass_fds=[fd],
-        stdin=subprocess.DEVNULL,
-        env=worker_environment(os.environ, options),
-        start_new_session=True,  # Ctrl-C reaches the supervisor alone
-    )
+    # Ctrl-C is for the supervisor alone, also before the worker has its session and ignores it.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-m", "mnemosyne.server.worker", *arguments],
+            pass_fds=[fd],
+            stdin=subprocess.DEVNULL,
+            env=worker_environment(os.environ, options),
+            start_new_session=True,
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
