@@ -14,8 +14,9 @@ demo: $(READY) ## three Transformers train at once, checked against plain PyTorc
 encoder decoder encdec: $(READY) ## one of the demos
 	$(RUN) scripts/run-demo $@
 
-test: $(READY) ## all tests
-	$(RUN) -m pytest
+test: $(READY) ## all tests; those of a GPU come last and alone, for they measure
+	$(RUN) -m pytest --ignore tests/gpu --numprocesses auto --maxprocesses 4 --dist loadfile; \
+	status=$$?; $(RUN) -m pytest tests/gpu && exit $$status
 
 unit: $(READY) ## the tests that start no server
 	$(RUN) -m pytest tests/unit

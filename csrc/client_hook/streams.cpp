@@ -113,8 +113,8 @@ MNEMOSYNE_API cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream
                                                    unsigned flags) {
   HandleState* state = events().find(event);
   HandleState* where = find_stream(stream);
-  if (flags & kExternal && where && !where->capture) return report(kInvalidValue);
-  bool external = state && where && flags & kExternal;
+  bool external = flags & kExternal && state && where;
+  if (external && !where->capture) return report(kInvalidValue);
   if (state && where && !external && record_captured(state, where)) return kSuccess;
   Frame frame(Number::event_record, 3);
   frame.event_itself(event);
@@ -134,8 +134,8 @@ MNEMOSYNE_API cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t e
                                               unsigned flags) {
   HandleState* state = events().find(event);
   HandleState* where = find_stream(stream);
-  if (flags & kExternal && where && !where->capture) return report(kInvalidValue);
-  bool external = state && where && flags & kExternal;
+  bool external = flags & kExternal && state && where;
+  if (external && !where->capture) return report(kInvalidValue);
   Frame frame(Number::cudaStreamWaitEvent, 3);
   frame.stream(stream);
   external ? frame.event_itself(event) : frame.event(event);

@@ -146,9 +146,8 @@ class Arena:
             wanted = MAX_CHUNK if self._chunks.is_short() else min(share, MAX_CHUNK)
             length = max(length, min(wanted, self._room()))
         if self._held + length > 2 * self.quota + MAX_CHUNK:
-            raise CallError(
-                OUT_OF_MEMORY, f"{self._refusal(size)}; what is free is in small pieces"
-            )
+            text = f"{size} bytes do not fit between the session's allocations ({self._fill()})"
+            raise CallError(OUT_OF_MEMORY, text)
         start = self._place(length, lambda offset: self._chunks.make(offset, length))
         self._add_chunk(start, length)
         self._open(start, length)
@@ -206,7 +205,10 @@ class Arena:
         return self._chunk_starts[bisect_right(self._chunk_starts, pointer) - 1]
 
     def _refusal(self, size: int) -> str:
-        return f"{size} bytes are more than is left of the quota ({self.used} of {self.quota} used)"
+        return f"{size} bytes are more than is left of the quota ({self._fill()})"
+
+    def _fill(self) -> str:
+        return f"{self.used} of {self.quota} used"
 
 
 def _is_odd(size: int) -> bool:

@@ -70,9 +70,15 @@ class Client:
 
     def status_row(self, now: float) -> list[object]:
         """One row of the Status control message."""
-        used, seconds = self.journal.sum_of("malloc"), round(now - self.started, 1)
-        hello = self.peer.hello
+        hello, seconds = self.peer.hello, round(now - self.started, 1)
+        used = self._memory_used()
         return [self.number, self.peer.pid, hello.program, used, self.layout.quota, seconds]
+
+    def _memory_used(self) -> int:
+        """Bytes that count against its quota: allocations, and chunks of others that it has open."""
+        base = self.layout.device_base
+        opened = [self.chunks[chunk - base][0] for _, chunk, *_ in self.journal.values("import")]
+        return sum(self.journal.values("malloc")) + sum(opened)
 
     def hold_chunk(self, offset: int, size: int, fd: int) -> None:
         self.chunks[offset] = (size, fd)

@@ -65,10 +65,10 @@ class KeptJournal:
         if part:
             yield part
 
-    def sum_of(self, kind: str) -> int:
-        """The sum of all values of one kind, for example the bytes of all allocations."""
+    def values(self, kind: str) -> list[Any]:
+        """All values of one kind, for example the bytes of each allocation."""
         prefix = f"{kind}/"
-        return sum(v for k, v in self._values.items() if k.startswith(prefix))
+        return [value for key, value in self._values.items() if key.startswith(prefix)]
 
 
 def of_kind(entries: Entries, kind: str) -> Iterator[tuple[int, Any]]:

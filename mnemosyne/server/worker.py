@@ -239,6 +239,7 @@ class Worker:
         self._end(number, f"the server ended this session, {text}", text)
 
     def _close(self, message: Close, fds: list[int]) -> None:
+        self._journals.pop(message.session, None)
         self._end(message.session, message.reason, "")
 
     def _end(self, number: int, reason: str, said: str) -> None:

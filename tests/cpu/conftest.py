@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from servers import ROOT, Nursery, Server, start_server, wait_until
 
 # Programs share few processors here: threads of each would wait for those of others, and spin.
 os.environ["OMP_NUM_THREADS"] = "1"
+
+# A shell's background jobs ignore Ctrl-C, and so would the programs that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 __all__ = ["ROOT", "Nursery", "Server", "start_server", "wait_until"]
 

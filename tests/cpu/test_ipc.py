@@ -170,6 +170,27 @@ def test_memory_opened_twice_is_closed_twice(clients: tuple[RingClient, RingClie
     assert other.call("ipc_close_memory", opened)[0] == INVALID_VALUE
 
 
+def test_the_status_tells_what_counts_against_each_quota(
+    clients: tuple[RingClient, RingClient], logged: LoggedServer
+) -> None:
+    """Memory of another client counts while it is open."""
+    owner, other = clients
+    _, opened, _ = shared(owner, other)
+
+    def told() -> list[int]:
+        return [row[3] for row in sorted(ask_status(str(logged.socket)).sessions)]
+
+    def counted() -> list[int]:
+        infos = [sound(client, "cudaMemGetInfo") for client in clients]
+        return [total - free for free, total in infos]  # type: ignore[operator]
+
+    assert min(counted()) >= BYTES
+    assert wait_until(lambda: told() == counted())
+    sound(other, "ipc_close_memory", opened)
+    assert counted()[1] == 0
+    assert wait_until(lambda: told() == counted())
+
+
 def test_opened_memory_is_not_the_openers_to_free_or_export(
     clients: tuple[RingClient, RingClient],
 ) -> None:

@@ -175,7 +175,7 @@ def test_the_kept_journal_forgets_removed_keys_and_sums_by_kind() -> None:
     kept.apply([["malloc/1", 10], ["malloc/2", 20], ["host/1", 5]])
     kept.apply([["malloc/1", None], ["malloc/3", 30]])
     assert kept.entries() == [["malloc/2", 20], ["host/1", 5], ["malloc/3", 30]]
-    assert kept.sum_of("malloc") == 50
+    assert sum(kept.values("malloc")) == 50
 
 
 def test_library_calls_return_the_librarys_own_codes() -> None:

@@ -1,6 +1,7 @@
 #include "dnn.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "../../common/cudnn_elements.h"
 #include "dnn_parts.h"
@@ -198,27 +199,24 @@ void DnnSession::clear() {
   plans_.clear();
   for (auto& [content, one] : kept_) one.destroy(one.descriptor);
   kept_.clear();
-  for (auto& [number, handle] : handles_) spare().give(handle);
-  handles_.clear();
+  numbers_.clear();
+  give_back();
 }
 
 void DnnSession::remove(uint64_t number) {
-  auto found = handles_.find(number);
-  if (found == handles_.end()) return;
-  spare().give(found->second);
-  handles_.erase(found);
+  if (numbers_.erase(number) && numbers_.empty()) give_back();
 }
+
+void DnnSession::give_back() { spare().give(std::exchange(handle_, nullptr)); }
 
 // The real handle, made on first use and set to the stream.
 void* DnnSession::use(uint64_t number, void* stream, int* status) {
-  auto found = handles_.find(number);
   *status = kDnnNotInitialized;
-  if (found == handles_.end() || !loaded) return nullptr;
-  void*& handle = found->second;
-  if (!handle) handle = spare().take();
-  *status = handle ? kDnnSuccess : loaded->cudnnCreate(&handle);
-  if (*status == kDnnSuccess) *status = loaded->cudnnSetStream(handle, stream);
-  return *status ? nullptr : handle;
+  if (!numbers_.count(number) || !loaded) return nullptr;
+  if (!handle_) handle_ = spare().take();
+  *status = handle_ ? kDnnSuccess : loaded->cudnnCreate(&handle_);
+  if (*status == kDnnSuccess) *status = loaded->cudnnSetStream(handle_, stream);
+  return *status ? nullptr : handle_;
 }
 
 // Makes the descriptor of a content, [type, attributes], and those inside it. Equal contents become

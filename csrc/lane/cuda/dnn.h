@@ -69,7 +69,7 @@ class DnnSession {
   ~DnnSession() { clear(); }
   // Gives back everything; the device has done the session's work.
   void clear();
-  void add(uint64_t number) { handles_[number] = nullptr; }
+  void add(uint64_t number) { numbers_.insert(number); }
   void remove(uint64_t number);
 
   // Engine configurations for an `ENGINEHEUR` descriptor, best first, as the reply lists them.
@@ -153,7 +153,12 @@ class DnnSession {
     void* descriptor;
     int (*destroy)(void*);
   };
-  std::unordered_map<uint64_t, void*> handles_;
+  void give_back();
+
+  // One real handle does for all of a session's, for its calls come one after another: PyTorch
+  // makes one in each thread, and each takes 8 MiB of the GPU.
+  void* handle_ = nullptr;
+  std::set<uint64_t> numbers_;
   std::unordered_map<uint64_t, std::unique_ptr<Plan>> plans_;
   std::unordered_map<std::string, Kept> kept_;  // by kind and content
 };
