@@ -76,9 +76,8 @@ class Client:
 
     def _memory_used(self) -> int:
         """Bytes that count against its quota: allocations, and chunks of others that it has open."""
-        base = self.layout.device_base
-        opened = [self.chunks[chunk - base][0] for _, chunk, *_ in self.journal.values("import")]
-        return sum(self.journal.values("malloc")) + sum(opened)
+        opened = [chunk - self.layout.device_base for _, chunk, *_ in self.journal.values("import")]
+        return sum(self.journal.values("malloc")) + sum(self.chunks[at][0] for at in opened)
 
     def hold_chunk(self, offset: int, size: int, fd: int) -> None:
         self.chunks[offset] = (size, fd)

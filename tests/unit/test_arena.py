@@ -148,7 +148,7 @@ def test_fragments_take_at_most_twice_the_quota() -> None:
     quota = 64 * MIB
     arena, chunks = new_arena(quota)
     refused = []
-    for step in range(1, 2000):
+    for step in reversed(range(1, 40)):
         try:
             large = arena.malloc(MAX_CHUNK - step * ALIGNMENT)
             arena.malloc(step * ALIGNMENT)
