@@ -75,9 +75,10 @@ class Client:
         return [self.number, self.peer.pid, hello.program, used, self.layout.quota, seconds]
 
     def _memory_used(self) -> int:
-        """Bytes that count against its quota: allocations, and chunks of others that it has open."""
-        opened = [chunk - self.layout.device_base for _, chunk, *_ in self.journal.values("import")]
-        return sum(self.journal.values("malloc")) + sum(self.chunks[at][0] for at in opened)
+        """Bytes that count against its quota: allocations, and chunks of others that are open."""
+        opened = {chunk - self.layout.device_base for _, chunk, *_ in self.journal.values("import")}
+        sizes = [size for offset, (size, _) in self.chunks.items() if offset in opened]
+        return sum(self.journal.values("malloc")) + sum(sizes)
 
     def hold_chunk(self, offset: int, size: int, fd: int) -> None:
         self.chunks[offset] = (size, fd)
