@@ -78,7 +78,7 @@ class Client:
         """Bytes that count against its quota: allocations, and chunks of others that are open."""
         opened = {chunk - self.layout.device_base for _, chunk, *_ in self.journal.values("import")}
         sizes = [size for offset, (size, _) in self.chunks.items() if offset in opened]
-        return sum(self.journal.values("malloc")) + sum(sizes)
+        return sum(sizes, start=sum(map(int, self.journal.values("malloc"))))
 
     def hold_chunk(self, offset: int, size: int, fd: int) -> None:
         self.chunks[offset] = (size, fd)
