@@ -26,6 +26,7 @@ Y = [0, 0, 9, 3, 10, struct.pack("<3i", 9, 4, 2), struct.pack("<f", 2.5)]
 X_TEXT, Y_TEXT = "data 0,1,9,6 (9,4,2)", "data 0,0,9,10 (9,4,2) fill 2.5"
 H, C = [0, [4, 3, 5], [15, 5, 1]], [0, [4, 3, 7], [21, 7, 1]]
 H_TEXT, C_TEXT = "tensor 0(4,3,5)(15,5,1)", "tensor 0(4,3,7)(21,7,1)"
+MADE = "fakecudnn made a handle"
 LISTS = {"rnn": LSTM, "xData": X, "yData": Y, "hDesc": H, "cDesc": C}
 
 
@@ -126,6 +127,24 @@ def test_dropout_is_initialised_once_and_restored_for_each_call(client: Client) 
     assert client.said("cudnn_dropout_init", **drops) == f"set dropout {wanted}"
     for _ in range(2):
         assert f"{LSTM_TEXT} restored {wanted} x" in client.said("cudnn_rnn_forward", **drops)
+
+
+def test_a_session_has_one_real_handle_and_leaves_it_to_the_next(
+    client: Client, server: CudaServer
+) -> None:
+    assert wait_until(lambda: len(server.sessions()) == 1)
+    made = server.log.read_text().count(MADE)
+    client.post("cudnnCreate", 17)
+    for handle in (16, 17):
+        client.said("cudnn_rnn_forward", handle=handle)
+    client.post("cudnnDestroy", 16)
+    client.said("cudnn_rnn_forward", handle=17)
+    client.close()
+    assert wait_until(lambda: server.sessions() == [])
+    following = Client(server)
+    following.said("cudnn_rnn_forward")
+    following.close()
+    assert server.log.read_text().count(MADE) <= max(made, 1)
 
 
 def test_sizes_are_those_of_the_pass_that_is_asked_for(client: Client) -> None:
