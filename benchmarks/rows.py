@@ -28,8 +28,11 @@ class Ratio:
         return statistics.median(self.turns)
 
     def text(self) -> str:
-        """Such as ``1.18 (1.15-1.21)``."""
-        return f"{self.value:.2f} ({min(self.turns):.2f}-{max(self.turns):.2f})"
+        """Such as ``1.18 (1.15-1.21)``; near 1 with as many digits as tell on which side it is."""
+        digits = 4 if 0.995 < self.value < 1.005 else 2
+        return "{:.{n}f} ({:.{n}f}-{:.{n}f})".format(
+            self.value, min(self.turns), max(self.turns), n=digits
+        )
 
 
 @dataclass(frozen=True)

@@ -153,9 +153,10 @@ def test_a_killed_worker_is_replaced_with_the_memory_of_idle_sessions_as_it_was(
     """The session that had work in flight gets one clear error."""
     server = own_server("--clients", "3")
     (worker,) = psutil.Process(server.process.pid).children()
-    idle, busy = start(server, "paced", 1), start(server, "busy")
+    idle = start(server, "paced", 1)
     losses = [idle.say("step") for _ in range(3)]
     state = idle.say("sum")
+    busy = start(server, "busy")  # once it is ready, the worker has long been done with the other
     assert busy.line() == "ready"
     worker.suspend()  # what is posted now is in flight when the worker dies
     assert busy.say("go") == "posted"

@@ -51,6 +51,11 @@ def test_a_ratio_is_the_median_over_turns_and_above_one_if_ours_is_better() -> N
     assert Row("wait", "us", TIMES).ratio(NATIVE).text() == "1.50 (1.00-2.00)"
 
 
+def test_a_ratio_near_one_says_on_which_side_it_is() -> None:
+    rates = {NATIVE: [10.0, 10.0, 10.0], OURS: [9.99, 9.998, 10.1]}
+    assert Row("steps", "steps/s", rates).ratio(NATIVE).text() == "0.9998 (0.9990-1.0100)"
+
+
 def test_nothing_is_as_good_as_nothing_and_endlessly_better_than_something() -> None:
     assert quotient(0.0, 0.0, "% CPU") == 1.0
     assert quotient(0.0, 3.0, "% CPU") == math.inf
