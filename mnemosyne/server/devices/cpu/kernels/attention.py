@@ -2,7 +2,8 @@
 
 How this works. The only argument is a structure, AttentionKernel::Params or that of the backward
 kernel (kernel_forward.h, kernel_backward.h in ATen/native/transformers/cuda/mem_eff_attention); one
-launch covers all batches and heads. What dropout keeps follows from the generator's seed and
+launch covers all batches and heads; where sequences have lengths of their own, each one is a batch
+by itself. What dropout keeps follows from the generator's seed and
 offset, so the gradient meets the same choice again; it is not the choice that a GPU would make.
 """
 
@@ -10,6 +11,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -20,7 +23,9 @@ from .structs import align, structure
 
 _TYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 _NO_MASK, _FROM_TOP_LEFT, _FROM_BOTTOM_RIGHT = 0, 1, 2
-_LSE_ALIGNMENT = 32
+_LSE_ALIGNMENT, _LSE_BYTES = 32, 4
+#: What has a row for each query, and what has one for each key.
+_ROWS = (("query", "output", "grad", "grad_query"), ("key", "value", "grad_key", "grad_value"))
 
 _PHILOX = (("seed", "Q"), ("offset", "Q"), ("offset_intragraph", "Q"), ("captured", "?7x"))
 
@@ -78,25 +83,32 @@ def _bind_forward(kernel: KernelInfo) -> Run:
     kind, read = _kind(kernel), structure(kernel, _FORWARD)
 
     def run(launch: Launch) -> None:
-        p, memory = read(launch.args), launch.memory
-        if p.seqlen_k or p.drops != (p.drop > 0):
-            raise UnsupportedKernel("attention with key lengths, or parameters of another PyTorch")
-        operands = _operands(p, memory, kind)
-        weights = _dropped(_softmax(operands.logits), operands.keep, p.drop)
-        shape = (p.batches, p.heads, p.queries, p.value_depth)
-        strides = (p.queries * p.output_m, p.value_depth, p.output_m, 1)
-        memory.view(p.output_ptr, kind, shape, strides).copy_(weights @ operands.value)
-        if p.logsumexp_ptr:
-            _write_logsumexp(p, memory, operands.logits)
+        p = read(launch.args)
+        if p.drops != (p.drop > 0):
+            raise UnsupportedKernel("attention with parameters of another PyTorch")
+        p.logsumexp_h = align(p.queries, _LSE_ALIGNMENT)
+        p.logsumexp_b = p.heads * p.logsumexp_h
+        for part in _sequences(p, launch.memory, kind):
+            _attend(part, launch.memory, kind)
 
     return run
 
 
+def _attend(p: Any, memory: Memory, kind: torch.dtype) -> None:
+    operands = _operands(p, memory, kind)
+    weights = _dropped(_softmax(operands.logits), operands.keep, p.drop)
+    shape = (p.batches, p.heads, p.queries, p.value_depth)
+    strides = (p.queries * p.output_m, p.value_depth, p.output_m, 1)
+    memory.view(p.output_ptr, kind, shape, strides).copy_(weights @ operands.value)
+    if p.logsumexp_ptr:
+        _write_logsumexp(p, memory, operands.logits)
+
+
 def _write_logsumexp(p: Any, memory: Memory, logits: Tensor) -> None:
     """Rows are padded to a multiple of 32 with infinities."""
-    padded = align(p.queries, _LSE_ALIGNMENT)
-    shape = (p.batches, p.heads, padded)
-    place = memory.view(p.logsumexp_ptr, torch.float32, shape, (p.heads * padded, padded, 1))
+    shape = (p.batches, p.heads, align(p.queries, _LSE_ALIGNMENT))
+    strides = (p.logsumexp_b, p.logsumexp_h, 1)
+    place = memory.view(p.logsumexp_ptr, torch.float32, shape, strides)
     place[..., : p.queries] = logits.logsumexp(-1)
     place[..., p.queries :] = math.inf
 
@@ -105,33 +117,73 @@ def _bind_backward(kernel: KernelInfo) -> Run:
     kind, read = _kind(kernel), structure(kernel, _BACKWARD)
 
     def run(launch: Launch) -> None:
-        p, memory = read(launch.args), launch.memory
-        o = _operands(p, memory, kind)
-        rows = (p.batches, p.heads, p.queries, p.value_depth)
-        grad = memory.view(p.grad_ptr, kind, rows, (p.grad_b, p.grad_h, p.grad_m, 1)).float()
-        output_m = p.value_depth * p.heads
-        strides = (p.output_b, p.output_h, output_m, 1)
-        output = memory.view(p.output_ptr, kind, rows, strides).float()
-        weights = _softmax(o.logits)
-        grad_weights = _dropped(grad @ o.value.transpose(2, 3), o.keep, p.drop)
-        grad_logits = weights * (grad_weights - (grad * output).sum(-1, keepdim=True))
-        kept = _dropped(weights, o.keep, p.drop)
-        _put(p, memory, kind, "query", grad_logits @ o.key * p.scale)
-        _put(p, memory, kind, "key", grad_logits.transpose(2, 3) @ o.query * p.scale)
-        _put(p, memory, kind, "value", kept.transpose(2, 3) @ grad)
-        if p.grad_bias_ptr:
-            strides = (p.grad_bias_b, p.grad_bias_h, p.grad_bias_m, 1)
-            shape = (p.batches, p.heads, p.queries, p.keys)
-            memory.view(p.grad_bias_ptr, kind, shape, strides).copy_(grad_logits)
+        p = read(launch.args)
+        p.output_m = p.value_depth * p.heads
+        for name, depth in (("query", p.depth), ("key", p.depth), ("value", p.value_depth)):
+            setattr(p, f"grad_{name}_m", p.packed * p.heads * depth)
+        for part in _sequences(p, launch.memory, kind):
+            _attend_backward(part, launch.memory, kind)
 
     return run
 
 
+def _attend_backward(p: Any, memory: Memory, kind: torch.dtype) -> None:
+    o = _operands(p, memory, kind)
+    rows = (p.batches, p.heads, p.queries, p.value_depth)
+    grad = memory.view(p.grad_ptr, kind, rows, (p.grad_b, p.grad_h, p.grad_m, 1)).float()
+    strides = (p.output_b, p.output_h, p.output_m, 1)
+    output = memory.view(p.output_ptr, kind, rows, strides).float()
+    weights = _softmax(o.logits)
+    grad_weights = _dropped(grad @ o.value.transpose(2, 3), o.keep, p.drop)
+    grad_logits = weights * (grad_weights - (grad * output).sum(-1, keepdim=True))
+    kept = _dropped(weights, o.keep, p.drop)
+    _put(p, memory, kind, "query", grad_logits @ o.key * p.scale)
+    _put(p, memory, kind, "key", grad_logits.transpose(2, 3) @ o.query * p.scale)
+    _put(p, memory, kind, "value", kept.transpose(2, 3) @ grad)
+    if p.grad_bias_ptr:
+        strides = (p.grad_bias_b, p.grad_bias_h, p.grad_bias_m, 1)
+        shape = (p.batches, p.heads, p.queries, p.keys)
+        memory.view(p.grad_bias_ptr, kind, shape, strides).copy_(grad_logits)
+
+
 def _put(p: Any, memory: Memory, kind: torch.dtype, name: str, gradient: Tensor) -> None:
     """Writes the gradient of an operand; its rows hold all heads, or all three operands."""
-    pointer, batch, head = (getattr(p, f"grad_{name}{part}") for part in ("_ptr", "_b", "_h"))
-    row = p.packed * p.heads * gradient.shape[-1]
+    parts = ("_ptr", "_b", "_h", "_m")
+    pointer, batch, head, row = (getattr(p, f"grad_{name}{part}") for part in parts)
     memory.view(pointer, kind, gradient.shape, (batch, head, row, 1)).copy_(gradient)
+
+
+def _sequences(p: Any, memory: Memory, kind: torch.dtype) -> Iterator[Any]:
+    """The parameters of each sequence, a batch of one; those of a dense batch as they are."""
+    if not p.seqstart_q:
+        yield SimpleNamespace(**vars(p), number=0)
+        return
+    starts = [
+        memory.view(at, torch.int32, (p.batches + 1,), (1,)) for at in (p.seqstart_q, p.seqstart_k)
+    ]
+    queries, keys = (start.diff() for start in starts)
+    if vars(p).get("seqlen_k"):
+        keys = memory.view(p.seqlen_k, torch.int32, (p.batches,), (1,))
+    columns = (starts[0], starts[1], queries, keys)
+    for number in range(p.batches):
+        first, first_key, *sizes = (int(column[number]) for column in columns)
+        yield _sequence(p, number, kind.itemsize, (first, first_key), sizes)
+
+
+def _sequence(
+    p: Any, number: int, itemsize: int, firsts: tuple[int, int], sizes: Sequence[int]
+) -> Any:
+    """One sequence: how many queries and keys it has, and where their rows begin."""
+    fields = vars(p) | {"number": number, "batches": 1, "queries": sizes[0], "keys": sizes[1]}
+    for names, first in zip(_ROWS, firsts, strict=True):
+        for name in names:
+            if f"{name}_ptr" in fields:
+                fields[f"{name}_ptr"] += first * fields[f"{name}_m"] * itemsize
+    if fields["bias_ptr"]:
+        fields["bias_ptr"] += number * p.bias_b * itemsize
+    if "logsumexp_b" in fields and fields["logsumexp_ptr"]:
+        fields["logsumexp_ptr"] += number * p.logsumexp_b * _LSE_BYTES
+    return SimpleNamespace(**fields)
 
 
 def _kind(kernel: KernelInfo) -> torch.dtype:
@@ -142,8 +194,8 @@ def _kind(kernel: KernelInfo) -> torch.dtype:
 
 
 def _operands(p: Any, memory: Memory, kind: torch.dtype) -> _Operands:
-    if p.seqstart_q or p.seqstart_k or p.window or p.captured:
-        raise UnsupportedKernel("attention with sequences of their own lengths, windows or graphs")
+    if p.window or p.captured:
+        raise UnsupportedKernel("attention with windows or graphs")
     if p.heads_per_key < 1 or p.heads % p.heads_per_key:
         raise UnsupportedKernel(f"{p.heads_per_key} heads of queries for each of keys")
     query = _read(p, memory, kind, "query", p.heads, p.queries, p.depth)
@@ -190,7 +242,7 @@ def _kept(p: Any) -> Tensor | None:
     """Which weights dropout keeps: the same for the same state of the client's generator."""
     if not p.drop:
         return None
-    generator = torch.Generator().manual_seed(hash((p.seed, p.offset)) & (1 << 63) - 1)
+    generator = torch.Generator().manual_seed(hash((p.seed, p.offset, p.number)) & (1 << 63) - 1)
     shape = (p.batches, p.heads, p.queries, p.keys)
     return torch.rand(shape, generator=generator).gt(p.drop)
 

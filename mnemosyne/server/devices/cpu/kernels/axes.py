@@ -49,7 +49,7 @@ class Accessor:
     @staticmethod
     def of(size: int) -> Accessor:
         """The reader of a PackedTensorAccessor64 of so many bytes."""
-        if size not in (56, 72, 88):
+        if size not in (24, 40, 56, 72, 88):
             raise UnsupportedKernel(f"an accessor of {size} bytes")
         return Accessor((size - 8) // 16)
 

@@ -18,6 +18,7 @@ from . import Family, KernelInfo, Launch, Run, UnsupportedKernel
 from .arguments import unpacker
 from .names import template_arguments
 from .raw import raw, raw_type
+from .structs import contiguous
 
 _MAX_DIMS = 4
 _SHAPE_BYTES = 2 * _MAX_DIMS * 4
@@ -79,7 +80,7 @@ def _bind_copy(kernel: KernelInfo) -> Run:
                 continue
             part = (*sizes[:dim], inputs.lengths[i], *sizes[dim + 1 :])
             _check(part, count)
-            own = _contiguous(part)
+            own = contiguous(part)
             if may_be_strided and not inputs.contiguous[i]:
                 own = metadata.strides(launch.args, start, i)[:dims]
             place = output + inputs.starts[i] * step * kind.itemsize
@@ -109,7 +110,7 @@ def _bind_vectorized(kernel: KernelInfo) -> Run:
                 part = (*sizes[:dim], inputs.lengths[i] * trailing // elements)
                 _check(part, count // elements)
                 place = output + inputs.starts[i] * trailing // elements * kind.itemsize
-                source = view(inputs.addresses[i], kind, part, _contiguous(part))
+                source = view(inputs.addresses[i], kind, part, contiguous(part))
                 view(place, kind, part, strides).copy_(source)
 
     return run
@@ -136,14 +137,6 @@ def _layout(kernel: KernelInfo, name: str) -> tuple[torch.dtype, Metadata, int]:
 def _sizes_and_strides(shape: bytes, dims: int) -> tuple[Ints, Ints]:
     values = _SIZES_AND_STRIDES.unpack(shape)
     return values[:dims], values[_MAX_DIMS : _MAX_DIMS + dims]
-
-
-def _contiguous(sizes: Ints) -> Ints:
-    strides, step = [], 1
-    for size in reversed(sizes):
-        strides.append(step)
-        step *= size
-    return tuple(reversed(strides))
 
 
 def _check(sizes: Ints, elements: int) -> None:

@@ -43,6 +43,15 @@ def align(offset: int, to: int) -> int:
     return -(-offset // to) * to
 
 
+def contiguous(sizes: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a tensor of these sizes whose elements lie one behind the other."""
+    strides, step = [], 1
+    for size in reversed(sizes):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
 def structure(
     kernel: KernelInfo, members: Sequence[tuple[str, str]]
 ) -> Callable[[bytes], SimpleNamespace]:

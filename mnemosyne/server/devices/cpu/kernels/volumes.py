@@ -18,6 +18,7 @@ from .axes import Accessor
 from .names import dtype, template_arguments
 from .pooling import ACCUMULATORS, Window, scatter_planes
 from .raw import asserting
+from .structs import contiguous
 
 _MOST_BLOCKS = 65535
 _aten: Any = torch.ops.aten
@@ -36,13 +37,9 @@ def _volume(
     n, c, *inner = sizes
     if last:
         return launch.memory.view(
-            pointer, element, (n, *inner, c), _contiguous(n, *inner, c)
+            pointer, element, (n, *inner, c), contiguous((n, *inner, c))
         ).permute(0, 4, 1, 2, 3)
-    return launch.memory.view(pointer, element, sizes, _contiguous(*sizes))
-
-
-def _contiguous(*sizes: int) -> tuple[int, ...]:
-    return torch.empty(sizes, device="meta").stride()
+    return launch.memory.view(pointer, element, sizes, contiguous(sizes))
 
 
 def _bind_max(kernel: KernelInfo) -> Run:
