@@ -1,4 +1,4 @@
-"""Products of matrices of 8-bit integers and floats, as cublasLt computes them."""
+"""Products of matrices of 8-bit integers and floats, as cublasLt computes them, and casts."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ Case = Callable[[torch.device], Tensors]
 M, K, N = 32, 64, 48
 E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
+#: The types of eight bits; the last one has exponents only, and no sign.
+EIGHT = (E4M3, E5M2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.float8_e8m0fnu)
+OTHERS = (F32, F16, BF16, torch.float64, torch.int32, torch.uint8, torch.bool)
 
 
 def compare(got: Tensor, wanted: Tensor) -> None:
@@ -78,7 +81,42 @@ def _blocks(square: bool) -> Case:
     return case
 
 
+def _to_eight(kind: torch.dtype) -> Case:
+    """From all types, in order and across: the bits."""
+
+    def case(device: torch.device) -> Tensors:
+        special = [0, -1.5, 3.14159, 448, 500, 60000, 1e-3, 2.0**-17, 1e6, torch.inf, torch.nan, 17]
+        x = torch.tensor(special, dtype=torch.float64)
+        x = x.abs() if kind == EIGHT[-1] else x
+        given = [x.to(wide) for wide in OTHERS if wide.is_floating_point]
+        given += [torch.arange(12).to(whole) for whole in OTHERS if not whole.is_floating_point]
+        results = []
+        for y in (y.to(device) for y in given):
+            results += [y.to(kind), y.view(3, 4).t().to(kind).contiguous()]
+        return [y.cpu().view(torch.uint8) for y in results]
+
+    return case
+
+
+def _from_eight(kind: torch.dtype) -> Case:
+    """To all types that hold every value; bits, for NaN equals nothing."""
+
+    def case(device: torch.device) -> Tensors:
+        x = torch.arange(256, dtype=torch.uint8).to(device).view(kind)
+        wide = [x.to(F32), x.view(16, 16).t().to(F32).contiguous(), x.to(BF16).to(F32)]
+        eight = [x.to(other) for other in EIGHT[:-1]] if kind != EIGHT[-1] else []
+        copied = torch.empty(16, 16, device=device, dtype=kind).copy_(x.view(16, 16).t())
+        return [
+            *(y.cpu().view(torch.int32) for y in wide),
+            *(y.cpu().view(torch.uint8) for y in (*eight, copied)),
+        ]
+
+    return case
+
+
 CASES: dict[str, Case] = {
+    **{f"to {kind}": _to_eight(kind) for kind in EIGHT},
+    **{f"from {kind}": _from_eight(kind) for kind in EIGHT},
     "integers": _int_mm,
     **{f"floats to {out}": _scaled(E4M3, E4M3, out) for out in (BF16, F16, F32)},
     **{f"floats and a bias to {out}": _scaled(E4M3, E4M3, out, bias=out) for out in (BF16, F16)},

@@ -17,9 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import UnsupportedKernel, activations, normalized, operations
+from . import UnsupportedKernel, activations, float8, normalized, operations
 from .names import dtype, enclosing_function, lambda_numbers, lambda_parameters, template_arguments
-from .operations import CLASSES, MATH, OPMATH, Compute, Operation
+from .operations import MATH, OPMATH, Compute, Operation
 from .structs import CODES, align, scalar
 
 Types = tuple[torch.dtype, ...]
@@ -34,7 +34,9 @@ _NUMBERED: dict[str, tuple[int, Mapping[int, _Choice]]] = {
     **operations.NUMBERED,
     **activations.NUMBERED,
     **normalized.NUMBERED,
+    **float8.NUMBERED,
 }
+_CLASSES = {**operations.CLASSES, **float8.CLASSES}
 _COMPLEX = {
     torch.float16: torch.complex32,
     torch.float32: torch.complex64,
@@ -83,11 +85,11 @@ def choose(found: Sequence[Functor], size: int, whole: Callable[[Functor], int])
 
 
 def _class(text: str, name: str) -> Functor:
-    """A named functor; its first template argument is the type it works on."""
-    if name not in CLASSES:
+    """A named functor, of the one type it works on, or the type is its first template argument."""
+    if name not in _CLASSES:
         raise UnsupportedKernel(f"the operation {name} is not implemented")
-    arity, operation = CLASSES[name]
-    kind = dtype(template_arguments(text, name)[0])
+    arity, operation = _CLASSES[name]
+    kind = operation.of[0] if operation.of else dtype(template_arguments(text, name)[0])
     inputs = (kind,) * arity
     fields = _fields(operation.state, text, kind)
     offsets, end, alignment = place(fields)
@@ -99,7 +101,7 @@ def _class(text: str, name: str) -> Functor:
 def _lambdas(text: str, name: str) -> Iterator[Functor]:
     """A lambda, in each of the forms that it may have in memory."""
     inputs = tuple(dtype(t) for t in lambda_parameters(text))
-    for operation in _operations(text, name):
+    for operation in _operations(text, name, inputs):
         fields = _fields(operation.state, text, inputs[operation.scalar])
         offsets, end, alignment = place(fields)
         bound = max(alignment, _HOST_POINTER)
@@ -112,15 +114,18 @@ def _lambdas(text: str, name: str) -> Iterator[Functor]:
         yield functor
 
 
-def _operations(text: str, name: str) -> tuple[Operation, ...]:
+def _operations(text: str, name: str, inputs: Types) -> tuple[Operation, ...]:
     """The operations of the function that a lambda lies in, by the lambda's number if it counts."""
     which, choices = _NUMBERED.get(name, (0, {}))
     some = choices.get(lambda_numbers(text)[which]) if choices else _by_function(name)
     if some is None:
         raise UnsupportedKernel(f"the operation {name} is not implemented")
-    count = len(lambda_parameters(text))
     found = some if isinstance(some, tuple) else (some,)
-    return tuple(operation for operation in found if operation.takes in (0, count))
+    return tuple(
+        operation
+        for operation in found
+        if operation.takes in (0, len(inputs)) and (not operation.of or inputs[0] in operation.of)
+    )
 
 
 def _by_function(name: str) -> _Choice | None:

@@ -35,6 +35,9 @@ _DTYPES = {
     "c10::complex<c10::Half>": torch.complex32,
     "c10::Float8_e4m3fn": torch.float8_e4m3fn,
     "c10::Float8_e5m2": torch.float8_e5m2,
+    "c10::Float8_e4m3fnuz": torch.float8_e4m3fnuz,
+    "c10::Float8_e5m2fnuz": torch.float8_e5m2fnuz,
+    "c10::Float8_e8m0fnu": torch.float8_e8m0fnu,
 }
 _OPEN, _CLOSE = "<({[", ">)}]"
 
@@ -92,9 +95,9 @@ def lambda_numbers(text: str) -> list[int]:
 
 
 def enclosing_function(text: str) -> str:
-    """The function a lambda lies in, without namespaces: ``direct_copy_kernel_cuda``."""
+    """The function a lambda lies in, or a class; no namespaces: ``direct_copy_kernel_cuda``."""
     bare = text.replace("(anonymous namespace)::", "")
-    match = re.match(r"(?:\w+::)*(\w+)\s*[<(]", bare)
+    match = re.match(r"(?:\w+::)*(\w+)\s*(?:[<(]|$)", bare)
     if match is None:
         raise UnsupportedKernel(f"no function in {text[:80]}")
     return match[1]

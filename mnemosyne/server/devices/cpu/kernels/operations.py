@@ -30,8 +30,9 @@ class Operation:
     or the number of the input that has it, or the complex type of such parts, or their opmath type
     (wide). ``out``: compute takes the result's tensor as ``out=``. ``exact``: it moves or compares
     values, so that 16-bit floats need no wider type. ``copies``: the result is the input.
-    ``takes``: only lambdas of so many inputs. ``scalar``: the input whose type the state's letters
-    mean. ``memory``: the state has pointers; compute takes the session's memory first.
+    ``takes``: only lambdas of so many inputs; ``of``: only of these first inputs. ``scalar``: the
+    input whose type the state's letters mean. ``memory``: the state has pointers; compute takes the
+    session's memory first.
     """
 
     compute: Compute
@@ -41,6 +42,7 @@ class Operation:
     exact: bool = False
     copies: bool = False
     takes: int = 0
+    of: tuple[torch.dtype, ...] = ()
     scalar: int = 0
     memory: bool = False
 
@@ -65,8 +67,9 @@ def _truth(compute: Compute, state: str = "") -> Operation:
     return Operation(compute, state, torch.bool, out=True, exact=True)
 
 
-def _copy(result: torch.dtype | int = 0) -> Operation:
-    return Operation(lambda x: x, result=result, exact=True, copies=True)
+def copy(result: torch.dtype | int = 0, of: tuple[torch.dtype, ...] = ()) -> Operation:
+    """A copy, or a conversion to a type; `of` as that of an Operation."""
+    return Operation(lambda x: x, result=result, exact=True, copies=True, of=of)
 
 
 _UNARY = {
@@ -198,7 +201,6 @@ CLASSES: dict[str, tuple[int, Operation]] = {
     "BitwiseAndFunctor": (2, _exact(torch.bitwise_and)),
     "BitwiseOrFunctor": (2, _exact(torch.bitwise_or)),
     "BitwiseXorFunctor": (2, _exact(torch.bitwise_xor)),
-    "ConvertToFloat8E4M3fnOp": (1, _copy(torch.float8_e4m3fn)),
     "CompareFunctor": (2, _truth(_compare, "i")),
     "CompareEqFunctor": (2, _truth(_equal, "i")),
 }
@@ -212,11 +214,11 @@ MATH: dict[str, Operation | tuple[Operation, ...]] = {
     **{name: _exact(f) for name, f in _EXACT_BINARY.items()},
     **{name: _truth(f) for name, f in _TRUTH.items()},
     "compare_scalar": _truth(_compare_scalar, "it"),
-    "direct_copy": _copy(),
-    "float16_copy": _copy(torch.float16),
-    "bfloat16_copy": _copy(torch.bfloat16),
-    "float16tofloat32_copy": _copy(torch.float32),
-    "bfloat16tofloat32_copy": _copy(torch.float32),
+    "direct_copy": copy(),
+    "float16_copy": copy(torch.float16),
+    "bfloat16_copy": copy(torch.bfloat16),
+    "float16tofloat32_copy": copy(torch.float32),
+    "bfloat16tofloat32_copy": copy(torch.float32),
     "conj": Operation(lambda x: x.conj().resolve_conj(), exact=True),
     "neg_conj": Operation(lambda x: -x.conj().resolve_conj(), exact=True),
     "angle": Operation(_angle),
