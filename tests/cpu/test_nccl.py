@@ -120,12 +120,30 @@ def test_collectives_among_one_rank_give_what_it_sent(server: Server) -> None:
 
 
 def test_training_with_distributed_wrappers_is_as_without(server: Server) -> None:
-    wrappers = ("nn.parallel.DistributedDataParallel", "dist.fsdp.FullyShardedDataParallel")
+    wrappers = (
+        "nn.parallel.DistributedDataParallel",
+        "dist.fsdp.FullyShardedDataParallel",
+        "dist.fsdp.fully_shard",
+    )
     for wrapper in wrappers:
         code = f"{SETUP}import torch.distributed.fsdp\nwrapped = {wrapper}\n{TRAINING}"
         torch.testing.assert_close(
             json.loads(server.output(code)), plain_losses(), rtol=1e-5, atol=0
         )
+
+
+def test_sharded_training_in_bfloat16_follows_that_in_float32(server: Server) -> None:
+    """Activations and gradients are rounded to eight bits, weights and sums of gradients not."""
+    wrapper = """
+import torch.distributed.fsdp as fsdp
+def wrapped(model):
+    policy = fsdp.MixedPrecisionPolicy(torch.bfloat16, torch.float32, torch.float32)
+    for part in (model[0], model[2], model):
+        fsdp.fully_shard(part, mp_policy=policy)
+    return model
+"""
+    losses = json.loads(server.output(SETUP + wrapper + TRAINING))
+    torch.testing.assert_close(losses, plain_losses(), rtol=2**-7, atol=0)
 
 
 def plain_losses() -> list[float]:
