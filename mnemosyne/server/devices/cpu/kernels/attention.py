@@ -3,8 +3,8 @@
 How this works. The only argument is a structure, AttentionKernel::Params or that of the backward
 kernel (kernel_forward.h, kernel_backward.h in ATen/native/transformers/cuda/mem_eff_attention); one
 launch covers all batches and heads; where sequences have lengths of their own, each one is a batch
-by itself. What dropout keeps follows from the generator's seed and
-offset, so the gradient meets the same choice again; it is not the choice that a GPU would make.
+by itself. What dropout keeps follows from the generator's seed and offset, so the gradient meets
+the same choice again; it is not the choice that a GPU would make.
 """
 
 from __future__ import annotations
