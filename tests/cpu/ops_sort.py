@@ -159,6 +159,23 @@ def _unique(kind: torch.dtype, high: int = 40) -> Case:
     return case
 
 
+def _unique_rows(kind: torch.dtype, *shape: int, dim: int = 0) -> Case:
+    """Unique slices along a dimension, of many; and those of one kind of slice only."""
+
+    def case(device: torch.device) -> Sequence[torch.Tensor]:
+        results: list[torch.Tensor] = []
+        for high in (2, 1):
+            values = (_integers(high, *shape) * 3 - 2).to(kind).to(device)
+            results += [torch.unique(values, dim=dim), torch.unique_consecutive(values, dim=dim)]
+            for find in (torch.unique, torch.unique_consecutive):
+                results += find(values, return_inverse=True, return_counts=True, dim=dim)
+                results += find(values, return_inverse=True, dim=dim)
+                results += find(values, return_counts=True, dim=dim)
+        return results
+
+    return case
+
+
 def _shuffled(device: torch.device) -> Sequence[torch.Tensor]:
     """randperm draws other numbers on another device; but all of them."""
     sizes = [1, 10, 5000, 100000] * 20
@@ -265,6 +282,10 @@ CASES: dict[str, Case] = {
     **{f"median {kind}": _middle(kind, 9, 31) for kind in (*_FLOATS, *_KINDS[:5])},
     **{f"unique {kind}": _unique(kind) for kind in (*_FLOATS[:3], *_KINDS)},
     "unique of one": _unique(torch.bool, 1),
+    **{f"unique rows {kind}": _unique_rows(kind, 50, 3) for kind in (*_FLOATS, *_KINDS)},
+    "unique columns": _unique_rows(torch.float32, 3, 40, 2, dim=1),
+    "unique rows of many": _unique_rows(torch.int64, 30000, 4),
+    "unique row": _unique_rows(torch.float32, 1, 5),
     "randperm": _shuffled,
     "histogram": _histogram,
     **{f"bags {mode}": _bags(mode) for mode in ("sum", "mean", "max")},

@@ -21,7 +21,10 @@ from .names import dtype, template_arguments
 from .structs import MAX_DIMS
 
 _PAIR = 16  # a transform iterator: a pointer, and a functor without members
-_COUNTER = {"int": torch.int32, "long": torch.int64}
+_COUNTER = {
+    "int": torch.int32, "long": torch.int64, "unsigned int": torch.uint32,
+    "unsigned long": torch.uint64,
+}  # fmt: skip
 
 
 def _bind_nothing(kernel: KernelInfo) -> Run:

@@ -210,7 +210,7 @@ def _bind_scratch(kernel: KernelInfo) -> Run:
 
 _BINDERS: tuple[tuple[str, Callable[[KernelInfo], Run]], ...] = (
     (r"\bDeviceSelectSweepKernel<.*equal_to<", _bind_unique),
-    (r"\bDeviceUniqueByKeySweepKernel<", _bind_unique_by_key),
+    (r"\bDeviceUniqueByKeySweepKernel<(?!.*\bunique_dim_cuda_template<)", _bind_unique_by_key),
     (r"\bDeviceReduceByKeyKernel<", _bind_run_lengths),
     (r"\bDeviceScanByKeyKernel<(?!.*BlockIdxToKey)", _bind_scan_by_key),
     (r"\bDeviceScanByKeyInitKernel<", _bind_scratch),
