@@ -193,6 +193,24 @@ def _bernoulli(device: torch.device) -> Tensors:
     return [(drawn <= chances).float(), torch.empty(0, 40)]
 
 
+def _multinomial(device: torch.device) -> Tensors:
+    """Each sample is the first place whose running sum reaches the number of its thread."""
+    results = []
+    for rows, samples in ((1, 3), (5, 300), (3, 128)):
+        chances = torch.rand(rows, 11, generator=torch.Generator().manual_seed(rows))
+        chances[:, 4], chances[:, -1] = 0, 0
+        if device.type == "cuda":
+            torch.cuda.manual_seed(SEED)
+            results.append(torch.multinomial(chances.to(device), samples, replacement=True))
+            continue
+        across = -(-samples // 128) * 128
+        threads = [[row * across + at for at in range(samples)] for row in range(rows)]
+        drawn = torch.tensor([[_float(_words(thread, 0)[0]) for thread in row] for row in threads])
+        sums = (chances / chances.sum(1, keepdim=True)).cumsum(1)
+        results.append((sums[:, None] < drawn[:, :, None]).sum(2))
+    return results
+
+
 CASES: dict[str, Case] = {
     "uniform": _filled(torch.Tensor.uniform_, _uniform),
     "uniform between": _filled(lambda x: x.uniform_(-1, 3), lambda *at: _uniform(*at) * 4 - 1),
@@ -206,6 +224,7 @@ CASES: dict[str, Case] = {
     ),
     "bytes": _filled(lambda x: x.random_(), lambda *at: _integer(*at) % 256, torch.uint8),
     "chances": _bernoulli,
+    "multinomial": _multinomial,
     "strided": _strided,
     "dropout": _dropout,
     "slopes": _slopes,
