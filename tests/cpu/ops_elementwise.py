@@ -176,6 +176,8 @@ UNARY: dict[str, Row] = {
     "power -2": (lambda x: x**-2, FLOATS, Range.POSITIVE),
     "power 0.5": (lambda x: x**0.5, FLOATS, Range.POSITIVE),
     "power -0.5": (lambda x: x**-0.5, FLOATS, Range.POSITIVE),
+    "complex square": (torch.square, COMPLEX, Range.ALL),
+    "complex power": (lambda x: x ** (1.5 - 0.5j), COMPLEX, Range.ALL),
     "scalar to a power": (lambda x: 1.5**x, FLOATS, Range.ALL),
     "two to a power": (lambda x: 2**x, (*FLOATS, torch.int64), Range.SMALL),
     "logical not": (torch.logical_not, LOGICAL, Range.ALL),
@@ -251,6 +253,8 @@ BINARY: dict[str, Row] = {
     "div of integers": (torch.div, WHOLE, Range.ABOVE_ONE),
     "div floor": (lambda x, y: torch.div(x, y + 4, rounding_mode="floor"), REAL, Range.ALL),
     "div trunc": (lambda x, y: torch.div(x, y + 4, rounding_mode="trunc"), REAL, Range.ALL),
+    "div trunc near whole numbers": (
+        lambda x, y: torch.div(x * 50, y, rounding_mode="trunc"), FLOATS, Range.POSITIVE),
     "floor of negatives": (lambda x, y: (x - 7) // y, REAL, Range.ABOVE_ONE),
     "remainder": (lambda x, y: torch.remainder(x - 7, y), REAL, Range.ABOVE_ONE),
     "fmod": (lambda x, y: torch.fmod(x - 7, y), REAL, Range.ABOVE_ONE),
@@ -269,6 +273,8 @@ BINARY: dict[str, Row] = {
     "logaddexp2": (torch.logaddexp2, FLOATS, Range.ALL),
     "xlogy": (torch.xlogy, FLOATS, Range.POSITIVE),
     "xlog1py": (torch.special.xlog1py, FLOATS, Range.POSITIVE),
+    "gammainc": (torch.special.gammainc, (torch.float32, torch.float64), Range.POSITIVE),
+    "gammaincc": (torch.special.gammaincc, (torch.float32, torch.float64), Range.POSITIVE),
     "eq": (torch.eq, ALL, Range.ALL),
     "ne": (torch.ne, ALL, Range.ALL),
     "lt": (torch.lt, LOGICAL, Range.ALL),
@@ -474,6 +480,7 @@ def _mixed(device: torch.device) -> Tensors:
         for beta in (0, 2)
     ]
     return [
+        *(torch.renorm(y.to(kind), 2, 0, 2.5) for kind in FLOATS),
         *(mantissa, exponent, *torch.frexp(x)),
         *(torch.polar(x.abs(), y), torch.complex(x, y), torch.complex(x, y).real.clone()),
         *(torch.view_as_real(torch.complex(x, y) * torch.polar(x.abs(), y)),),

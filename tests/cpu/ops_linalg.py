@@ -60,7 +60,23 @@ def _solve_gradient(device: torch.device) -> Tensors:
     return [x.detach(), a.grad, b.grad]
 
 
+def _cross(device: torch.device) -> Tensors:
+    """Vectors along each dimension, broadcast and strided; their gradients."""
+    results = []
+    for kind in (*KINDS, torch.float16, torch.bfloat16):
+        a, b = (values(device, *sizes).to(kind) for sizes in ((5, 3, 4), (1, 3, 1)))
+        results += [L.cross(a, b, dim=1), L.cross(a.transpose(0, 1), b.transpose(0, 1), dim=0)]
+        results.append(L.cross(a[:, :, ::2].permute(2, 0, 1), a[:, :, 1::2].permute(2, 0, 1)))
+    x, y = values(device, 6, 3).requires_grad_(), values(device, 1, 3).requires_grad_()
+    L.cross(x, y).square().sum().backward()
+    assert x.grad is not None
+    assert y.grad is not None
+    whole = torch.arange(12, device=device).view(4, 3)
+    return [*results, x.grad, y.grad, L.cross(whole, whole.flip(1))]
+
+
 CASES: dict[str, Case] = {
+    "cross products": _cross,
     **{f"lu {k}": lambda d, k=k: _factors(d, k) for k in KINDS},
     **{
         f"lu solve {k} left={left} adjoint={adjoint}": _lu_solve(k, left, adjoint)

@@ -142,7 +142,7 @@ def _rounded(x: Tensor, power: float, negative: bool) -> Tensor:
     return torch.round(x / power) * power if negative else torch.round(x * power) / power
 
 
-def _dividing(compute: Compute) -> Operation:
+def _dividing(compute: Compute, exact: bool = False) -> Operation:
     """A quotient or remainder: that of integers by zero is anything on a GPU, but no error."""
 
     def divide(a: Tensor, b: Tensor) -> Tensor:
@@ -150,7 +150,7 @@ def _dividing(compute: Compute) -> Operation:
             return compute(a, b)
         return torch.where(b == 0, -1, compute(a, torch.where(b == 0, 1, b)))
 
-    return Operation(divide, takes=2)
+    return Operation(divide, takes=2, exact=exact)
 
 
 def _floor_quotient(x: Tensor, divisor: float, inverse: float) -> Tensor:
@@ -180,6 +180,15 @@ def _unscale(memory: Memory, x: Tensor, found_infinite: int, inverse_scale: int)
     return x if inverse == 1 else x.to(OPMATH.get(x.dtype, x.dtype)) * inverse
 
 
+def _renorm_scale(norm: Tensor, most: float) -> Tensor:
+    return torch.where(norm > most, most / (norm + 1e-7), 1.0)
+
+
+def _incomplete_gamma(a: Tensor, x: Tensor, upper: bool, out: Tensor) -> Tensor:
+    compute: Compute = torch.special.gammaincc if upper else torch.special.gammainc
+    return compute(a, x, out=out)
+
+
 def _angle(x: Tensor) -> Tensor:
     turned = torch.where(x < 0, math.pi, 0.0).to(x.dtype)
     return torch.where(x.isnan(), x, turned)
@@ -201,6 +210,7 @@ CLASSES: dict[str, tuple[int, Operation]] = {
     "BitwiseAndFunctor": (2, _exact(torch.bitwise_and)),
     "BitwiseOrFunctor": (2, _exact(torch.bitwise_or)),
     "BitwiseXorFunctor": (2, _exact(torch.bitwise_xor)),
+    "CalcIgamma": (2, Operation(_incomplete_gamma, "b", out=True)),
     "CompareFunctor": (2, _truth(_compare, "i")),
     "CompareEqFunctor": (2, _truth(_equal, "i")),
 }
@@ -227,7 +237,7 @@ MATH: dict[str, Operation | tuple[Operation, ...]] = {
     "fmod": _dividing(torch.fmod),
     "remainder": _dividing(torch.remainder),
     "div_trunc": (
-        _dividing(lambda a, b: torch.div(a, b, rounding_mode="trunc")),
+        _dividing(lambda a, b: torch.div(a, b, rounding_mode="trunc"), exact=True),
         Operation(lambda x, inverse: torch.trunc(x * inverse), "m", takes=1),
     ),
     "div_floor": (
@@ -247,6 +257,7 @@ MATH: dict[str, Operation | tuple[Operation, ...]] = {
     "clamp_max": Operation(torch.clamp_max, "t", out=True, exact=True),
     "launch_masked_scatter_kernel": Operation(_masked_scatter, "q", memory=True),
     "_amp_non_finite_check_and_unscale_cuda_": Operation(_unscale, "qq", memory=True),
+    "renorm_scale_factor_impl": Operation(_renorm_scale, "t"),
     "lerp_scalar": Operation(torch.lerp, "m", out=True),
     "lerp_tensor": Operation(torch.lerp, out=True),
     "addcmul": Operation(lambda a, b, c, alpha: a + alpha * (b * c), "m"),
@@ -255,6 +266,7 @@ MATH: dict[str, Operation | tuple[Operation, ...]] = {
     ),
     "addcdiv": Operation(lambda a, b, c, alpha: a + alpha * (b / c), "m"),
     "pow_scalar_tensor_impl": Operation(lambda x, base: torch.pow(base, x), "t"),
+    "pow_tensor_scalar": (Operation(_square), Operation(torch.pow, "t")),  # of complex numbers
     "pow_tensor_tensor": Operation(torch.pow, out=True),
 }
 
