@@ -200,6 +200,14 @@ CASES: dict[str, Case] = {
     "transposed, groups": _convolution(
         F.conv_transpose2d, (2, 4, 5, 6), (4, 3, 3, 3), 6, groups=2, dilation=2
     ),
+    "transposed, larger than its windows": _convolution(
+        F.conv_transpose2d, (2, 2, 4, 4), (2, 2, 4, 5), 4,
+        stride=(3, 2), padding=(1, 2), output_padding=(2, 3), groups=2, dilation=4,
+    ),
+    "transposed 3d, larger than its windows": _convolution(
+        F.conv_transpose3d, (2, 2, 4, 4, 4), (2, 2, 4, 5, 6), 4,
+        stride=(3, 2, 1), padding=(1, 2, 3), output_padding=(2, 3, 1), groups=2, dilation=4,
+    ),
     "channels last": _channels_last,
     "strided": _strided,
     "uneven padding": _uneven,

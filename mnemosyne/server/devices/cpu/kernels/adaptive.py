@@ -1,4 +1,4 @@
-"""Pooling to a given size, forward and backward, and the columns that convolutions are made of."""
+"""Pooling to a given size, forward and backward."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import torch
 import torch.nn.functional as F
 
-from . import Family, KernelInfo, Launch, Run, UnsupportedKernel
+from . import Family, KernelInfo, Launch, Run
 from .arguments import unpacker
 from .names import dtype, template_arguments
 from .pooling import ACCUMULATORS, channels_last, planes, scatter_planes
@@ -110,66 +110,6 @@ def _bind_max_backward(kernel: KernelInfo) -> Run:
     return asserting(run)
 
 
-def _bind_im2col(kernel: KernelInfo) -> Run:
-    """im2col_kernel: (n, image, h, w, kernel, padding, stride, dilation, columns' sizes, out)."""
-    element = dtype(template_arguments(kernel.demangled, "im2col_kernel")[0])
-    unpack = unpacker(kernel, "qQ" + "q" * 12 + "Q")
-
-    def run(launch: Launch) -> None:
-        count, image, h, w, kh, kw, ph, pw, sh, sw, dh, dw, ch, cw, out = unpack(launch.args)
-        view, channels, places = launch.memory.view, count // (ch * cw), ch * cw
-        operand = view(image, element, (1, channels, h, w), planes(h, w))
-        found = F.unfold(operand, (kh, kw), (dh, dw), (ph, pw), (sh, sw))
-        if found.shape[2] != places:
-            raise UnsupportedKernel(f"{places} places of a window, not {found.shape[2]}")
-        view(out, element, found.shape, (0, places, 1)).copy_(found)
-
-    return run
-
-
-def _bind_col2im(kernel: KernelInfo) -> Run:
-    """col2im_kernel: (n, columns, h, w, kernel, padding, stride, dilation, sizes, image)."""
-    element = dtype(template_arguments(kernel.demangled, "col2im_kernel")[0])
-    unpack = unpacker(kernel, "qQ" + "q" * 12 + "Q")
-
-    def run(launch: Launch) -> None:
-        count, columns, *geometry, image = unpack(launch.args)
-        _fold(launch, element, count, geometry, (columns, 0), (image, 0), 1)
-
-    return run
-
-
-def _bind_col2im_batched(kernel: KernelInfo) -> Run:
-    """col2im_batched_kernel: the same, with a batch and the strides of columns and images."""
-    element = dtype(template_arguments(kernel.demangled, "col2im_batched_kernel")[0])
-    unpack = unpacker(kernel, "qQ" + "q" * 14 + "Qq")
-
-    def run(launch: Launch) -> None:
-        count, columns, step, batch, *geometry, image, image_step = unpack(launch.args)
-        _fold(launch, element, count, geometry, (columns, step), (image, image_step), batch)
-
-    return run
-
-
-def _fold(
-    launch: Launch,
-    element: torch.dtype,
-    count: int,
-    geometry: list[int],
-    columns: tuple[int, int],
-    image: tuple[int, int],
-    batch: int,
-) -> None:
-    """Adds up columns to images; `columns` and `image` are an address and a batch stride."""
-    h, w, kh, kw, ph, pw, sh, sw, dh, dw, ch, cw = geometry
-    channels, places, view = count // (h * w), ch * cw, launch.memory.view
-    sizes = (batch, channels * kh * kw, places)
-    operand = view(columns[0], element, sizes, (columns[1], places, 1))
-    wide = ACCUMULATORS.get(element, element)
-    result = F.fold(operand.to(wide), (h, w), (kh, kw), (dh, dw), (ph, pw), (sh, sw))
-    view(image[0], element, result.shape, (image[1], h * w, w, 1)).copy_(result)
-
-
 FAMILY: Family = [
     (re.compile(pattern), binder)
     for pattern, binder in (
@@ -179,8 +119,5 @@ FAMILY: Family = [
         (r"\badaptive_average_gradinput_nhwc<", _bind_average_backward_nhwc),
         (r"::adaptivemaxpool<", _bind_max),
         (r"::(atomic)?adaptivemaxgradinput<", _bind_max_backward),
-        (r"\bim2col_kernel<", _bind_im2col),
-        (r"\bcol2im_kernel<", _bind_col2im),
-        (r"\bcol2im_batched_kernel<", _bind_col2im_batched),
     )
 ]
