@@ -159,6 +159,26 @@ _UNPOOL: list[Operation] = [
 ]
 
 
+_UNPOOL_3D: list[Operation] = [
+    lambda x: F.max_unpool3d(*F.max_pool3d(x, 2, return_indices=True), 2, output_size=(4, 7, 8)),
+    lambda x: F.max_unpool3d(*F.max_pool3d(x[0], 2, return_indices=True), 2, output_size=(4, 7, 8)),
+]
+
+
+def _fractional(device: torch.device) -> Tensors:
+    """Windows where given samples put them, which overlap; values, their places and gradients."""
+    results: list[torch.Tensor] = []
+    pools = (F.fractional_max_pool2d_with_indices, F.fractional_max_pool3d_with_indices)
+    for dims, pool in zip((2, 3), pools, strict=True):
+        samples = torch.rand(2, 3, dims, generator=torch.Generator().manual_seed(dims)).to(device)
+        image, sizes = _image(device, 2, 3, *(9, 10, 8)[:dims]), (4, 5, 3)[:dims]
+        call = partial(pool, kernel_size=3, output_size=sizes, _random_samples=samples)
+        results += [*_with_gradient(lambda x, f=call: f(x)[0], image), call(image)[1]]
+        one = partial(pool, kernel_size=2, output_size=sizes, _random_samples=samples[:1])
+        results += one(image[0])
+    return results
+
+
 def _channels_last_3d(device: torch.device) -> Tensors:
     results: list[torch.Tensor] = []
     for operation in _MAX_3D[:4]:
@@ -201,6 +221,20 @@ def _depthwise(device: torch.device) -> Tensors:
             results += _with_gradient(partial(call, image), weight)
         results.append(F.conv2d(_image(device, 2, 3, 9, 10), _image(device, 3, 1, 3, 3), groups=3))
     return results
+
+
+def _depthwise_3d(device: torch.device) -> Tensors:
+    results: list[torch.Tensor] = []
+    bias = _image(device, 6)
+    options = ({"padding": 1}, {"stride": (1, 2, 3)}, {"dilation": (1, 2, 1), "padding": (0, 1, 2)})
+    for moves, sizes in product(options, ((3, 1, 3, 3, 3), (6, 1, 1, 3, 2))):
+        image, weight = _image(device, 2, 3, 5, 6, 7), _image(device, *sizes)
+        call = partial(F.conv3d, groups=3, bias=bias[: sizes[0]], **moves)
+        results += _with_gradient(partial(call, weight=weight), image)
+        results += _with_gradient(partial(call, image), weight)
+        results.append(F.conv3d(image, weight, groups=3, **moves))
+    image, weight = (_image(device, *n).double() for n in ((1, 4, 5, 6, 7), (4, 1, 3, 3, 3)))
+    return [*results, F.conv3d(image, weight, groups=4)]
 
 
 def _fold(device: torch.device) -> Tensors:
@@ -247,6 +281,9 @@ CASES: dict[str, Case] = {
     "reflect_3d": lambda device: _run(device, _REFLECT_3D, 2, 3, 6, 8, 10),
     "unpool": lambda device: _run(device, _UNPOOL, 2, 3, 9, 10),
     "grid_sample": _grid_sample,
+    "unpool_3d": lambda device: _run(device, _UNPOOL_3D, 2, 3, 5, 7, 8),
+    "fractional": _fractional,
     "depthwise": _depthwise,
+    "depthwise_3d": _depthwise_3d,
     "pool1d": _pool1d,
 }

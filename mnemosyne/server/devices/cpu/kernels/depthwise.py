@@ -21,7 +21,9 @@ Pair = tuple[int, int]
 
 _conv2d_input: Any = torch.nn.grad.conv2d_input
 _conv2d_weight: Any = torch.nn.grad.conv2d_weight
-_IMAGE, _BIAS = Accessor(4, 4), Accessor(1, 4)
+_conv3d_input: Any = torch.nn.grad.conv3d_input
+_conv3d_weight: Any = torch.nn.grad.conv3d_weight
+_IMAGE, _VOLUME, _BIAS = Accessor(4, 4), Accessor(5, 4), Accessor(1, 4)
 
 
 def _bind_forward(kernel: KernelInfo) -> Run:
@@ -80,18 +82,20 @@ def _bind_weight(kernel: KernelInfo) -> Run:
 class _Images:
     """Reads the three accessors that come first; ``wide`` is what sums are kept in."""
 
-    def __init__(self, kernel: KernelInfo, name: str) -> None:
+    def __init__(self, kernel: KernelInfo, name: str, accessor: Accessor = _IMAGE) -> None:
         match = re.search(name + r"\w*", kernel.demangled)
         assert match is not None
-        self.element = dtype(template_arguments(kernel.demangled, match[0])[-2])
+        kinds = template_arguments(kernel.demangled, match[0])
+        self.element = dtype(kinds[0 if accessor is _VOLUME else -2])
+        self._accessor = accessor
         self.wide = ACCUMULATORS.get(self.element, self.element)
         self._starts = [start for start, _ in kernel.params[:3]]
-        if any(size != _IMAGE.size for _, size in kernel.params[:3]):
+        if any(size != accessor.size for _, size in kernel.params[:3]):
             raise UnsupportedKernel(f"accessors of other sizes: {kernel.params[:3]}")
 
     def __call__(self, launch: Launch) -> list[Tensor]:
-        memory = launch.memory
-        return [_IMAGE.view(launch.args, start, memory, self.element) for start in self._starts]
+        view, memory = self._accessor.view, launch.memory
+        return [view(launch.args, start, memory, self.element) for start in self._starts]
 
 
 def _movement(values: Sequence[int]) -> tuple[Pair, Pair, Pair]:
@@ -100,8 +104,64 @@ def _movement(values: Sequence[int]) -> tuple[Pair, Pair, Pair]:
     return (sh, sw), (ph, pw), (dh, dw)
 
 
+def _bind_volume_forward(kernel: KernelInfo) -> Run:
+    """conv_depthwise3d_cuda_kernel: (in, out, weight, bias or 0, stride, padding, dilation)."""
+    read = _Images(kernel, "conv_depthwise3d_cuda_kernel", _VOLUME)
+    unpack = unpacker(kernel, "xxxQ" + "i" * 9)
+
+    def run(launch: Launch) -> None:
+        bias_at, *moves = unpack(launch.args)
+        operand, place, weight = read(launch)
+        filters, wide = (len(weight),), read.wide
+        bias = (
+            launch.memory.view(bias_at, read.element, filters, (1,)).to(wide) if bias_at else None
+        )
+        result = F.conv3d(
+            operand.to(wide), weight.to(wide), bias, *_triples(moves), groups=operand.shape[1]
+        )
+        place.copy_(result)
+
+    return run
+
+
+def _bind_volume_input(kernel: KernelInfo) -> Run:
+    """conv_depthwise3d_cuda_backward_input_kernel: (grad, grad of in, weight, moves)."""
+    read = _Images(kernel, "conv_depthwise3d_cuda_backward_input_kernel", _VOLUME)
+    unpack = unpacker(kernel, "xxx" + "i" * 9)
+
+    def run(launch: Launch) -> None:
+        moves = _triples(unpack(launch.args))
+        grad, place, weight = read(launch)
+        wide, size = read.wide, place.shape
+        place.copy_(_conv3d_input(size, weight.to(wide), grad.to(wide), *moves, groups=size[1]))
+
+    return run
+
+
+def _bind_volume_weight(kernel: KernelInfo) -> Run:
+    """conv_depthwise3d_cuda_backward_weight_kernel: (grad, in, grad of weight, moves)."""
+    read = _Images(kernel, "conv_depthwise3d_cuda_backward_weight_kernel", _VOLUME)
+    unpack = unpacker(kernel, "xxx" + "i" * 9)
+
+    def run(launch: Launch) -> None:
+        moves = _triples(unpack(launch.args))
+        grad, operand, place = read(launch)
+        wide, size, groups = read.wide, place.shape, operand.shape[1]
+        place.copy_(_conv3d_weight(operand.to(wide), size, grad.to(wide), *moves, groups=groups))
+
+    return run
+
+
+def _triples(moves: Sequence[int]) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
+    """Stride, padding and dilation."""
+    return moves[:3], moves[3:6], moves[6:]
+
+
 FAMILY: Family = [
     (re.compile(r"\bconv_depthwise2d_forward_kernel(_generic)?<"), _bind_forward),
     (re.compile(r"\bconv_depthwise2d_backward_kernel<"), _bind_input),
     (re.compile(r"\bconv_depthwise2d_grad_weight_kernel<"), _bind_weight),
+    (re.compile(r"\bconv_depthwise3d_cuda_kernel<"), _bind_volume_forward),
+    (re.compile(r"\bconv_depthwise3d_cuda_backward_input_kernel<"), _bind_volume_input),
+    (re.compile(r"\bconv_depthwise3d_cuda_backward_weight_kernel<"), _bind_volume_weight),
 ]

@@ -1,4 +1,4 @@
-"""Pooling over three dimensions, and unpooling: forward and backward.
+"""Pooling over three dimensions, forward and backward.
 
 A kernel that is launched in several parts is run whole with the first one.
 """
@@ -239,30 +239,6 @@ def _bind_adaptive_max_backward(kernel: KernelInfo) -> Run:
     return asserting(run)
 
 
-def _bind_unpool(kernel: KernelInfo) -> Run:
-    """max_unpooling2d_forward_kernel, ..._backward_...: (n, in, indices, c, size, out size, ...).
-
-    Backward, `in` is the gradient of the larger image and `out` that of the smaller one.
-    """
-    backward = "max_unpooling2d_backward_kernel<" in kernel.demangled
-    element = _element(kernel, f"max_unpooling2d_{'back' if backward else 'for'}ward_kernel")
-    unpack = unpacker(kernel, "qQQqqqqqQ")
-
-    def run(launch: Launch) -> None:
-        count, source, indices, _, h, w, oh, ow, out = unpack(launch.args)
-        view, number = launch.memory.view, count // (h * w)
-        small, large = (out, source) if backward else (source, out)
-        values = view(small, element, (number, h * w), (h * w, 1))
-        index = view(indices, torch.int64, (number, h * w), (h * w, 1))
-        whole = view(large, element, (number, oh * ow), (oh * ow, 1))
-        if backward:
-            values.copy_(whole.gather(1, index))
-        else:
-            whole.scatter_(1, index, values)
-
-    return asserting(run)
-
-
 FAMILY: Family = [
     (re.compile(pattern), binder)
     for pattern, binder in (
@@ -275,6 +251,5 @@ FAMILY: Family = [
         (r"\b(atomic)?adaptiveaveragegradinput<", _bind_adaptive_average_backward),
         (r"\badaptivemaxpool<", _bind_adaptive_max),
         (r"\b(atomic)?adaptivemaxgradinput<", _bind_adaptive_max_backward),
-        (r"\bmax_unpooling2d_(for|back)ward_kernel<", _bind_unpool),
     )
 ]
