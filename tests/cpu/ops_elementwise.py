@@ -158,6 +158,7 @@ UNARY: dict[str, Row] = {
     "sigmoid": (torch.sigmoid, FLOATS, Range.ALL),
     "logit": (torch.logit, FLOATS, Range.PROBABILITY),
     "logit with eps": (lambda x: torch.logit(x, 0.2), FLOATS, Range.PROBABILITY),
+    "logit with eps above a half": (lambda x: torch.logit(x, 0.7), FLOATS, Range.PROBABILITY),
     "floor": (torch.floor, FLOATS, Range.ALL),
     "ceil": (torch.ceil, FLOATS, Range.ALL),
     "round": (torch.round, FLOATS, Range.ALL),

@@ -77,6 +77,10 @@ def _cross(device: torch.device) -> Tensors:
 
 CASES: dict[str, Case] = {
     "cross products": _cross,
+    "triangular, empty": lambda d: [
+        L.solve_triangular(values(d, *a), values(d, *b), upper=True)
+        for a, b in (((2, 0, 0), (2, 0, 3)), ((2, 3, 3), (2, 3, 0)), ((0, 3, 3), (0, 3, 2)))
+    ],
     **{f"lu {k}": lambda d, k=k: _factors(d, k) for k in KINDS},
     **{
         f"lu solve {k} left={left} adjoint={adjoint}": _lu_solve(k, left, adjoint)

@@ -138,7 +138,27 @@ def _complex(device: torch.device) -> Tensors:
 
 ALL = (*FLOATS, *INTEGERS)
 
+
+def _segments(device: torch.device) -> Tensors:
+    """Runs of elements, some of them empty, along the first and the second dimension."""
+    results = []
+    for kind in ("sum", "mean", "max", "min", "prod"):
+        for initial in (None, 0.5):
+            for sizes, axis in (((9,), 0), ((9, 4), 0), ((2, 9, 3), 1)):
+                x = _values(device, *sizes).requires_grad_()
+                lengths = torch.tensor([2, 0, 4, 3], device=device).expand(*sizes[:axis], 4)
+                options = {"lengths": lengths.contiguous(), "axis": axis, "initial": initial}
+                y = torch.segment_reduce(x, kind, **options)
+                weight = torch.arange(y.numel(), device=device).view_as(y).float()
+                results += [y.detach(), *torch.autograd.grad(y, x, weight)]
+        starts = torch.tensor([0, 2, 2, 9], device=device, dtype=torch.int32)
+        double = _values(device, 9, 2, kind=torch.float64)
+        results.append(torch.segment_reduce(double, kind, offsets=starts, initial=1))
+    return results
+
+
 CASES: dict[str, Case] = {
+    "segments": _segments,
     "sum": _whole(torch.sum, ALL),
     "sum of a dimension": _each_dim(torch.sum, (*FLOATS, torch.int64)),
     "sum of dimensions": _several_dims(torch.sum, FLOATS),

@@ -44,6 +44,8 @@ def _trsm(
     alpha: Scalar, a: int, lda: int, b: int, ldb: int, count: int,
 ) -> Outputs:  # fmt: skip
     check_sizes(m, n, count)
+    if m == 0 or n == 0:  # PyTorch has no array for such matrices
+        return None
     pairs = zip(pointers(s, a, count), pointers(s, b, count), strict=True)
     for matrix, given in pairs:
         SINGLE["trsm_v2"](s, t, side, uplo, trans, diag, m, n, alpha, matrix, lda, given, ldb)

@@ -84,7 +84,8 @@ def _logit(x: Tensor) -> Tensor:
 
 
 def _logit_clamped(x: Tensor, low: float, high: float) -> Tensor:
-    return _logit(x.clamp(low, high))
+    """The lower bound counts if it is above the upper one, unlike in a clamp."""
+    return _logit(torch.where(x < low, low, torch.where(x > high, high, x)))
 
 
 def _logit_backward(grad: Tensor, x: Tensor) -> Tensor:

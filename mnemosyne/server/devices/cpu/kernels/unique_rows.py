@@ -17,6 +17,7 @@ from torch import Tensor
 from . import Family, KernelInfo, Launch, Memory, Run, UnsupportedKernel
 from .arguments import unpacker
 from .names import dtype, template_arguments
+from .raw import asserting
 
 _ROWS = struct.Struct("<qQ")  # what a comparison holds: elements of a row, the first row's address
 _PAIR = struct.Struct("<QQ")
@@ -74,7 +75,7 @@ def _bind_sort(kernel: KernelInfo) -> Run:
         order = ranks[numbers].argsort(stable=True)
         view(out if last else other, torch.int64, (count,), (1,)).copy_(numbers[order])
 
-    return run
+    return asserting(run)
 
 
 def _bind_merge(kernel: KernelInfo) -> Run:
@@ -114,7 +115,7 @@ def _bind_differences(kernel: KernelInfo) -> Run:
         found = difference(numbers, held, launch.memory)
         target[:1], target[1:] = numbers[:1].clone(), found
 
-    return run
+    return asserting(run)
 
 
 def _difference(kernel: KernelInfo, operator: str) -> Callable[[Tensor, bytes, Memory], Tensor]:
@@ -139,7 +140,7 @@ def _bind_scatter(kernel: KernelInfo) -> Run:
         found = view(target, torch.int64, (int(places.max()) + 1,), (1,))
         found[places] = view(source, torch.int64, (count,), (1,))
 
-    return run
+    return asserting(run)
 
 
 def _bind_unique(kernel: KernelInfo) -> Run:
@@ -157,7 +158,7 @@ def _bind_unique(kernel: KernelInfo) -> Run:
         view(out, torch.int64, found.shape, (1,)).copy_(found)
         view(number, counts, (), ()).fill_(len(found))
 
-    return run
+    return asserting(run)
 
 
 def _bind_unique_by_key(kernel: KernelInfo) -> Run:
@@ -182,7 +183,7 @@ def _bind_unique_by_key(kernel: KernelInfo) -> Run:
             view(out, torch.int64, found.shape, (1,)).copy_(found)
         view(number, counter, (), ()).fill_(len(starts))
 
-    return run
+    return asserting(run)
 
 
 _BINDERS: tuple[tuple[str, Callable[[KernelInfo], Run]], ...] = (

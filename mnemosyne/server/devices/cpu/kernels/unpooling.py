@@ -13,7 +13,7 @@ from .arguments import unpacker
 from .axes import Accessor
 from .names import dtype, template_arguments
 from .pooling import scatter_planes
-from .raw import asserting
+from .raw import asserting, failed_assertion
 
 _VOLUME = Accessor(4)
 _aten: Any = torch.ops.aten
@@ -128,6 +128,8 @@ def _fractional(
         window = unpack(launch.args)[4:]
         source, out = (read.view(launch, number) for number in order[:2])
         samples = Accessor(3).view(launch.args, read.starts[3], launch.memory, read.element)
+        if not bool(((samples >= 0) & (samples <= 1)).all()):
+            raise failed_assertion("a sample of fractional pooling is not between 0 and 1")
         values, places = pool(source, window, out.shape[2:], samples)
         out.copy_(values)
         read.view(launch, order[2], torch.int64).copy_(places)
