@@ -135,3 +135,25 @@ def test_an_index_out_of_bounds_is_a_failed_assertion(index: int) -> None:
     with pytest.raises(CallError) as caught:
         _run(name, [8, 8, 8, 4, 8, 8, 8, 8, 1], args, memory)
     assert caught.value.code == DEVICE_ASSERT
+
+
+def _segment_sums(starts: Sequence[int]) -> torch.Tensor:
+    """Of the numbers 1 to 4."""
+    memory, sums = Buffer(), torch.zeros(2)
+    out, source = memory.put(sums), memory.put(torch.arange(1.0, 5.0))
+    pointers = out, source, 0, memory.put(torch.tensor(starts))
+    args = struct.pack("<i4x4Q2q?3xf7q", 3, *pointers, 2, 1, False, 0.0, 1, 1, 1, 4, 1, 2, 1)
+    name = "void at::native::segment_reduce_forward_kernel<float, long>(int)"
+    _run(name, [4, *[8] * 6, 1, 4, *[8] * 7], args, memory)
+    return memory.get(out, sums)
+
+
+def test_segments_are_added_up() -> None:
+    assert _segment_sums([0, 3, 4]).tolist() == [6, 4]
+
+
+@pytest.mark.parametrize("starts", [[0, 3, 5], [-1, 3, 4], [3, 0, 4]])
+def test_segments_out_of_bounds_are_a_failed_assertion(starts: Sequence[int]) -> None:
+    with pytest.raises(CallError) as caught:
+        _segment_sums(starts)
+    assert caught.value.code == DEVICE_ASSERT
