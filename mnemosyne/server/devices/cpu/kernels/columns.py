@@ -19,6 +19,7 @@ from torch import Tensor
 from . import Family, KernelInfo, Launch, Run
 from .arguments import opmath, unpacker
 from .names import dtype, template_arguments
+from .structs import contiguous
 
 Sizes = tuple[int, ...]
 
@@ -78,12 +79,8 @@ def _framed(image: Tensor, before: Sizes, sizes: Sizes) -> Tensor:
     return F.pad(image, frame)
 
 
-def _contiguous(sizes: Sizes) -> Sizes:
-    return tuple(prod(sizes[dim + 1 :]) for dim in range(len(sizes)))
-
-
 def _view(launch: Launch, at: int, element: torch.dtype, *sizes: int) -> Tensor:
-    return launch.memory.view(at, element, sizes, _contiguous(sizes))
+    return launch.memory.view(at, element, sizes, contiguous(sizes))
 
 
 def _bind_columns(kernel: KernelInfo) -> Run:

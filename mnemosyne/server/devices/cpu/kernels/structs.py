@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -46,11 +47,7 @@ def align(offset: int, to: int) -> int:
 
 def contiguous(sizes: Sequence[int]) -> tuple[int, ...]:
     """The strides of a tensor of these sizes whose elements lie one behind the other."""
-    strides, step = [], 1
-    for size in reversed(sizes):
-        strides.append(step)
-        step *= size
-    return tuple(reversed(strides))
+    return tuple(prod(sizes[dim + 1 :]) for dim in range(len(sizes)))
 
 
 def structure(
