@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import UnsupportedKernel, activations, float8, normalized, operations
+from . import UnsupportedKernel, activations, flat_indices, float8, normalized, operations
 from .names import dtype, enclosing_function, lambda_numbers, lambda_parameters, template_arguments
 from .operations import MATH, OPMATH, Compute, Operation
 from .structs import CODES, align, scalar
@@ -29,7 +29,12 @@ Reader = Callable[[bytes, int], tuple[Any, ...]]
 _HOST_POINTER = 8
 _SUFFIX = re.compile(r"(_kernel)?(_cuda)?(_kernel)?$")
 _Choice = Operation | tuple[Operation, ...]
-_LAMBDAS: dict[str, _Choice] = {**MATH, **activations.ACTIVATIONS, **normalized.NORMALIZED}
+_LAMBDAS: dict[str, _Choice] = {
+    **MATH,
+    **activations.ACTIVATIONS,
+    **normalized.NORMALIZED,
+    **flat_indices.FLAT_INDICES,
+}
 _NUMBERED: dict[str, tuple[int, Mapping[int, _Choice]]] = {
     **operations.NUMBERED,
     **activations.NUMBERED,
