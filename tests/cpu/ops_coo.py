@@ -60,9 +60,15 @@ def _nine_dimensions(device: torch.device) -> Tensors:
     return _parts(coo(device, *[2] * 9, count=700))
 
 
-def _added_to_dense(device: torch.device) -> Tensors:
-    return [matrix(device, 7, 9) + coo(device, 7, 9),
-            torch.add(matrix(device, 7, 9, 3), coo(device, 7, 9, dense=(3,)), alpha=2)]  # fmt: skip
+def _added_to_dense(device: torch.device, kind: torch.dtype) -> Tensors:
+    """As they are, and coalesced, which is another kernel."""
+    found = []
+    for dense in ((), (3,)):
+        sparse = coo(device, 7, 9, dense=dense, kind=kind)
+        whole = coo(device, 7, 9, dense=dense, kind=kind, seed=1).to_dense()
+        factor = True if kind == torch.bool else 2
+        found += [whole + sparse, torch.add(whole, sparse.coalesce(), alpha=factor)]
+    return found
 
 
 def _conversions(device: torch.device) -> Tensors:
@@ -99,6 +105,90 @@ def _times_dense(device: torch.device, joined: bool) -> Tensors:
     return [product.detach(), *_parts(a.grad), b.grad]
 
 
+def _graph_layer(device: torch.device) -> Tensors:
+    """Means over neighbours, then a linear layer, as in a graph network."""
+    edges, weights = coo(device, 7, 7).coalesce(), matrix(device, 3, 9).requires_grad_()
+    degrees = torch.sparse.sum(edges, 1).to_dense()[:, None].abs() + 1
+    out = torch.relu(torch.sparse.mm(edges, matrix(device, 7, 9) @ weights.T) / degrees)
+    out.square().sum().backward()
+    assert weights.grad is not None
+    return [out.detach(), weights.grad]
+
+
+def _sum_gradients(device: torch.device) -> Tensors:
+    """Of sums over some dimensions, and over all; the loss leaves some sums without a gradient."""
+    found: list[Tensor] = []
+    for dims in (0, 1, (0, 2), None):
+        a = coo(device, 7, 9, dense=(3,)).coalesce().requires_grad_()
+        total = torch.sparse.sum(a) if dims is None else torch.sparse.sum(a, dims)
+        dense = total.to_dense() if total.is_sparse else total
+        (dense[:, :2] if dense.dim() > 1 else dense).square().sum().backward()
+        assert a.grad is not None
+        found += [dense.detach(), *_parts(a.grad)]
+    return found
+
+
+def _softmax(device: torch.device, dim: int, logarithm: bool, kind: torch.dtype) -> Tensors:
+    """Values, and the gradient of a loss in which only some elements are."""
+    function = torch.sparse.log_softmax if logarithm else torch.sparse.softmax
+    a = coo(device, 7, 9, dense=(3,), kind=kind).coalesce().requires_grad_()
+    out = function(a, dim)
+    weights = coo(device, 7, 9, dense=(3,), kind=kind, seed=1).coalesce()
+    (out * weights).to_dense().square().sum().backward()
+    assert a.grad is not None
+    return [*_parts(out.detach()), *_parts(a.grad)]
+
+
+def _softmax_of_many(device: torch.device) -> Tensors:
+    """Enough for a sort of several launches."""
+    return _parts(torch.sparse.softmax(coo(device, 300, 400, count=60_000), 1))
+
+
+def _by_coo(device: torch.device, kind: torch.dtype) -> Tensors:
+    a, b = coo(device, 7, 9, kind=kind), coo(device, 9, 5, kind=kind, seed=2)
+    return _parts(torch.sparse.mm(a, b))
+
+
+def _gradients_by_coo(device: torch.device) -> Tensors:
+    a = coo(device, 7, 9).coalesce().requires_grad_()
+    b = coo(device, 9, 5, seed=2).coalesce().requires_grad_()
+    torch.sparse.mm(a, b).to_dense().square().sum().backward()
+    assert a.grad is not None
+    assert b.grad is not None
+    return [a.grad.to_dense(), b.grad.to_dense()]
+
+
+def _batch_by_dense(device: torch.device) -> Tensors:
+    """The matrix in the middle is empty."""
+    a, b = coo(device, 3, 4, 5), matrix(device, 3, 5, 6)
+    middle = a.coalesce().indices()[0] == 1
+    kept = a.coalesce().indices()[:, ~middle], a.coalesce().values()[~middle]
+    return [torch.bmm(a, b), torch.bmm(torch.sparse_coo_tensor(*kept, (3, 4, 5)), b)]
+
+
+def _selected(device: torch.device) -> Tensors:
+    a = coo(device, 30, 9, dense=(3,), count=100)
+    rows, columns = torch.tensor([3, 1, 1, -1, 20]), torch.tensor([8, 0, 0, 2])
+    return [*_parts(a.coalesce().index_select(0, rows.to(device))),
+            *_parts(a.coalesce().index_select(1, columns.to(device))),
+            *_parts(a.index_select(2, torch.tensor([2, 0], device=device)))]  # fmt: skip
+
+
+def _by_element(device: torch.device, kind: torch.dtype) -> Tensors:
+    """Numbers, rows of numbers. Which zeros are elements differs between the devices."""
+    found = []
+    for dense in ((), (3,)):
+        a, b = (coo(device, 7, 9, dense=dense, kind=kind, seed=seed) for seed in (0, 1))
+        found += [a * b, a.coalesce() * b, a.coalesce() * b.coalesce()]
+    return [product.to_dense() for product in found]
+
+
+def _masked(device: torch.device) -> Tensors:
+    a, b = coo(device, 7, 9), coo(device, 7, 9, seed=1).coalesce()
+    return [*_parts(a.sparse_mask(b)), *_parts(a.coalesce().sparse_mask(b)),
+            *_parts(matrix(device, 7, 9).sparse_mask(b))]  # fmt: skip
+
+
 def _trained(
     device: torch.device, layer: Callable[..., torch.nn.Module],
     optimizer: Callable[..., torch.optim.Optimizer], rows: int = 20,
@@ -132,12 +222,24 @@ CASES: dict[str, Case] = {
     "to dense": lambda d: [coo(d, 7, 9).to_dense(), coo(d, 7, 9, dense=(3,)).to_dense()],
     "from dense": lambda d: _parts(coo(torch.device("cpu"), 7, 9).to_dense().to(d).to_sparse()),
     "conversions": _conversions,
-    "added to dense": _added_to_dense,
+    **{f"added to dense {kind}": partial(_added_to_dense, kind=kind) for kind in KINDS},
     "sparse sums": _sparse_sums,
     "shapes": _shapes,
     "sums": _sums,
     "times dense": partial(_times_dense, joined=False),
     "coalesced times dense": partial(_times_dense, joined=True),
+    "graph layer": _graph_layer,
+    "gradients of sums": _sum_gradients,
+    **{f"softmax dim={dim} logarithm={logarithm} {kind}": partial(
+        _softmax, dim=dim, logarithm=logarithm, kind=kind)
+       for dim in (0, 1, 2) for logarithm in (False, True) for kind in KINDS[:2]},
+    "softmax of many": _softmax_of_many,
+    **{f"by COO {kind}": partial(_by_coo, kind=kind) for kind in (*KINDS[:2], torch.complex64)},
+    "gradients by COO": _gradients_by_coo,
+    "batch by dense": _batch_by_dense,
+    "selected": _selected,
+    **{f"by element {kind}": partial(_by_element, kind=kind) for kind in KINDS[:-1]},
+    "masked": _masked,
     "embedding, SparseAdam": partial(
         _trained, layer=_EMBEDDING, optimizer=torch.optim.SparseAdam),
     "embedding, Adagrad": partial(_trained, layer=_EMBEDDING, optimizer=torch.optim.Adagrad),

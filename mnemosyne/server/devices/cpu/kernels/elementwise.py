@@ -187,7 +187,7 @@ def _applier(functor: Functor) -> Apply:
 
     def with_memory(tensors: Sequence[Tensor], launch: Launch, at: int) -> object:
         values = compute(launch.memory, *tensors[1:], *state(launch.args, at))
-        return tensors[0].copy_(values)
+        return None if operation.silent else tensors[0].copy_(values)
 
     if operation.memory:
         return with_memory

@@ -40,6 +40,7 @@ _NUMBERED: dict[str, tuple[int, Mapping[int, _Choice]]] = {
     **activations.NUMBERED,
     **normalized.NUMBERED,
     **float8.NUMBERED,
+    **flat_indices.NUMBERED,
 }
 _CLASSES = {**operations.CLASSES, **float8.CLASSES}
 _COMPLEX = {

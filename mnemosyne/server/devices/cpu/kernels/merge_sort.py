@@ -8,6 +8,7 @@ it. `ping` tells in which buffers a launch finds or leaves its elements.
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Callable
 
 import torch
@@ -15,20 +16,28 @@ from torch import Tensor
 
 from . import Family, KernelInfo, Launch, Memory, Run, UnsupportedKernel
 from .arguments import unpacker
-from .names import dtype, template_arguments
+from .names import dtype, pointed, template_arguments
 
 #: Gives the order of keys, from the functor's bytes.
 Order = Callable[[Memory, Tensor, bytes], Tensor]
 
-_POINTER = re.compile(r"([\w: ]+)\*|[\w:]*\bdevice_ptr<([\w: ]+)>")
+_WORD = struct.Struct("<Q")
 
 
 def _by_value(memory: Memory, keys: Tensor, functor: bytes) -> Tensor:
     return torch.argsort(keys, stable=True)
 
 
+def _by_offset(memory: Memory, keys: Tensor, functor: bytes) -> Tensor:
+    """The order of what the keys are places of, in the vector that the functor holds."""
+    (at,) = _WORD.unpack(functor)
+    offsets = memory.view(at, torch.int64, (int(keys.max()) + 1,), (1,))
+    return torch.argsort(offsets[keys], stable=True)
+
+
 _ORDERS: tuple[tuple[str, Order], ...] = (
     (r"(?:[\w:]+::)?(?:LTOp|less)<[\w: ]+(?:, \w+)?>", _by_value),
+    (r".*\bcompute_pool_max<.*\{lambda\(long, long\)#1\}", _by_offset),
 )
 
 
@@ -41,7 +50,8 @@ class _Pairs:
         self.key = dtype(key)
         self.value = None if value.endswith("NullType") else dtype(value)
         for iterator in arguments[1:5]:
-            _check_pointer(iterator)
+            if not iterator.endswith("NullType*"):
+                pointed(iterator)
         self.order = _order(order)
 
     def put(self, memory: Memory, sides: tuple[int, int], keys: Tensor, values: Tensor) -> None:
@@ -56,11 +66,6 @@ class _Pairs:
         if self.value is None:
             return keys, keys
         return keys, memory.view(sides[1], self.value, (count,), (1,))
-
-
-def _check_pointer(iterator: str) -> None:
-    if _POINTER.fullmatch(iterator) is None:
-        raise UnsupportedKernel(f"a sort through {iterator}")
 
 
 def _order(functor: str) -> Order:

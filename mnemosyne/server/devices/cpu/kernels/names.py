@@ -40,6 +40,7 @@ _DTYPES = {
     "c10::Float8_e8m0fnu": torch.float8_e8m0fnu,
 }
 _OPEN, _CLOSE = "<({[", ">)}]"
+_POINTER = re.compile(r"([\w: ]+\*)|[\w:]*\bdevice_ptr<([\w: ]+)>")
 
 
 def dtype(name: str) -> torch.dtype:
@@ -49,6 +50,14 @@ def dtype(name: str) -> torch.dtype:
     if found is None:
         raise UnsupportedKernel(f"no tensor has elements of type {bare}")
     return found
+
+
+def pointed(name: str) -> torch.dtype:
+    """The dtype of what an iterator points to: ``long*`` or thrust's ``device_ptr<long>``."""
+    match = _POINTER.fullmatch(name)
+    if match is None:
+        raise UnsupportedKernel(f"an iterator {name}")
+    return dtype(match[1] or match[2])
 
 
 def split(text: str) -> list[str]:

@@ -32,7 +32,8 @@ class Operation:
     values, so that 16-bit floats need no wider type. ``copies``: the result is the input.
     ``takes``: only lambdas of so many inputs; ``of``: only of these first inputs. ``scalar``: the
     input whose type the state's letters mean. ``memory``: the state has pointers; compute takes the
-    session's memory first.
+    session's memory first. ``silent``: compute writes through those pointers alone; nobody reads
+    the result.
     """
 
     compute: Compute
@@ -45,6 +46,7 @@ class Operation:
     of: tuple[torch.dtype, ...] = ()
     scalar: int = 0
     memory: bool = False
+    silent: bool = False
 
 
 #: at::opmath_type of the types that have another one.

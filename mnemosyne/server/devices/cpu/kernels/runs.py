@@ -15,7 +15,7 @@ from torch import Tensor
 
 from . import Family, KernelInfo, Launch, Memory, Run, UnsupportedKernel
 from .arguments import Unpack, unpacker
-from .names import dtype, template_arguments
+from .names import dtype, pointed, template_arguments
 
 Read = Callable[[Memory, bytes, int], Tensor]
 
@@ -23,20 +23,12 @@ _PAIR = 16  # a transform iterator over a pointer; a constant iterator: a counte
 _WORD = struct.Struct("<Q")
 _REVERSED = re.compile(r"\breverse_iterator<([\w ]+\*)>")
 _TRUTH = "LoadBoolOp"  # reads a byte as a truth value
-_POINTER = re.compile(r"([\w: ]+\*)|[\w:]*\bdevice_ptr<([\w ]+)>")
-
-
-def _pointed(name: str) -> torch.dtype:
-    match = _POINTER.fullmatch(name)
-    if match is None:
-        raise UnsupportedKernel(f"an iterator {name}")
-    return dtype(match[1] or match[2])
 
 
 def reader(kernel: KernelInfo, iterator: str, place: int = 0) -> Read:
     """Reads keys through an argument that comes as bytes: (memory, the argument, their number)."""
     truth = _TRUTH in iterator
-    kind = torch.uint8 if truth else _pointed(iterator)
+    kind = torch.uint8 if truth else pointed(iterator)
     if kernel.params[place][1] != (_PAIR if truth else 8):
         raise UnsupportedKernel(f"keys through {iterator}")
 
@@ -63,7 +55,7 @@ def _bind_unique(kernel: KernelInfo) -> Run:
     if "equal_to<void>" not in arguments[7]:
         raise UnsupportedKernel(f"unique elements by {arguments[7]}")
     read = reader(kernel, arguments[1])
-    kind, counter = _pointed(arguments[3]), _pointed(arguments[4])
+    kind, counter = pointed(arguments[3]), pointed(arguments[4])
     unpack = unpacker(kernel, "sxQQxxxixsx")
 
     def run(launch: Launch) -> None:
@@ -85,13 +77,13 @@ def _bind_unique_by_key(kernel: KernelInfo) -> Run:
     Values may be those of a counting iterator, which holds its first one.
     """
     arguments = template_arguments(kernel.demangled, "DeviceUniqueByKeySweepKernel")
-    key, value = _pointed(arguments[1]), _pointed(arguments[4])
+    key, value = pointed(arguments[1]), pointed(arguments[4])
     counting = "counting_iterator<" in arguments[2]
-    if (not counting and _pointed(arguments[2]) != value) or "equal_to<" not in arguments[7]:
+    if (not counting and pointed(arguments[2]) != value) or "equal_to<" not in arguments[7]:
         raise UnsupportedKernel(f"unique keys by {arguments[7]}, values {arguments[2]}")
-    if _pointed(arguments[3]) != key:
+    if pointed(arguments[3]) != key:
         raise UnsupportedKernel("keys of two types")
-    counter = _pointed(arguments[5])
+    counter = pointed(arguments[5])
     unpack = unpacker(kernel, "Q" + ("n" if counting else "Q") + "QQQxxnxx")
 
     def run(launch: Launch) -> None:
@@ -113,7 +105,7 @@ def _bind_run_lengths(kernel: KernelInfo) -> Run:
     if "rle::encode::" not in arguments[0] or "equal_to<void>" not in arguments[7]:
         raise UnsupportedKernel(f"sums by key with {arguments[7]}")
     read = reader(kernel, arguments[1])
-    unique, lengths, counter = (_pointed(arguments[n]) for n in (2, 4, 5))
+    unique, lengths, counter = (pointed(arguments[n]) for n in (2, 4, 5))
     unpack = unpacker(kernel, "sQsQQxxxxn")
 
     def run(launch: Launch) -> None:
@@ -140,7 +132,7 @@ def _bind_scan_by_key(kernel: KernelInfo) -> Run:
         raise UnsupportedKernel(f"a scan by key with {equal}, {initial}")
     unpack = unpacker(kernel, "QxsQxxxxxn")
     if "constant_iterator<" in values_type and "::plus<" in operator:
-        return _multiples(unpack, _pointed(keys_type), _pointed(out_type), kernel)
+        return _multiples(unpack, pointed(keys_type), pointed(out_type), kernel)
     if "maximum<" in operator:
         return _greatest(unpack, _of_reversed(keys_type), _of_reversed(out_type), values_type)
     raise UnsupportedKernel(f"a scan by key of {values_type} with {operator}")

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from . import Family, KernelInfo, Launch, Memory, Run, UnsupportedKernel
 from .arguments import unpacker
-from .names import dtype, template_arguments
+from .names import dtype, pointed, template_arguments
 from .operations import OPMATH
 from .structs import scalar
 
@@ -140,10 +140,10 @@ def _bind_vector(kernel: KernelInfo) -> Run:
     """
     arguments = template_arguments(kernel.demangled, "DeviceScanKernel")
     source_type, target_type, operator, initial, total = (arguments[n] for n in (1, 2, 4, 5, 7))
-    if not target_type.endswith("*") or kernel.params[0][1] not in (8, _ITERATOR):
-        raise UnsupportedKernel(f"a scan into {target_type}")
+    if kernel.params[0][1] not in (8, _ITERATOR):
+        raise UnsupportedKernel(f"a scan of {source_type}")
     scan, join = _find(operator)
-    read, target_kind = _reader(source_type, dtype(total)), dtype(target_type)
+    read, target_kind = _reader(source_type, dtype(total)), pointed(target_type)
     unpack = unpacker(kernel, "sQsissn")
     first = _initial(kernel, initial, dtype(total))
 
@@ -165,9 +165,7 @@ def _reader(iterator: str, total: torch.dtype) -> Callable[[Memory, int, int], T
         return lambda memory, at, count: (memory.view(at, torch.uint8, (count,), (1,)) != 0).to(
             total
         )
-    if not iterator.endswith("*"):
-        raise UnsupportedKernel(f"a scan of {iterator}")
-    kind = dtype(iterator)
+    kind = pointed(iterator)
     return lambda memory, at, count: memory.view(at, kind, (count,), (1,)).to(total)
 
 
