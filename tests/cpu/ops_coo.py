@@ -71,6 +71,12 @@ def _added_to_dense(device: torch.device, kind: torch.dtype) -> Tensors:
     return found
 
 
+def _from_dense(device: torch.device) -> Tensors:
+    """Sparse in all dimensions, and in the first alone."""
+    values = coo(torch.device("cpu"), 30, 9).to_dense().to(device)
+    return [*_parts(values.to_sparse()), *_parts(values.to_sparse(1))]
+
+
 def _conversions(device: torch.device) -> Tensors:
     found = coo(device, 7, 9)
     csr, csc = found.to_sparse_csr(), found.to_sparse_csc()
@@ -220,7 +226,7 @@ CASES: dict[str, Case] = {
     "coalesced nine dimensions": _nine_dimensions,
     "coalesced nothing": lambda d: _parts(torch.sparse_coo_tensor(size=(3, 4), device=d)),
     "to dense": lambda d: [coo(d, 7, 9).to_dense(), coo(d, 7, 9, dense=(3,)).to_dense()],
-    "from dense": lambda d: _parts(coo(torch.device("cpu"), 7, 9).to_dense().to(d).to_sparse()),
+    "from dense": _from_dense,
     "conversions": _conversions,
     **{f"added to dense {kind}": partial(_added_to_dense, kind=kind) for kind in KINDS},
     "sparse sums": _sparse_sums,

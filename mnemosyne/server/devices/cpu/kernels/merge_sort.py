@@ -17,6 +17,7 @@ from torch import Tensor
 from . import Family, KernelInfo, Launch, Memory, Run, UnsupportedKernel
 from .arguments import unpacker
 from .names import dtype, pointed, template_arguments
+from .unique_rows import ranks
 
 #: Gives the order of keys, from the functor's bytes.
 Order = Callable[[Memory, Tensor, bytes], Tensor]
@@ -35,9 +36,18 @@ def _by_offset(memory: Memory, keys: Tensor, functor: bytes) -> Tensor:
     return torch.argsort(offsets[keys], stable=True)
 
 
-_ORDERS: tuple[tuple[str, Order], ...] = (
-    (r"(?:[\w:]+::)?(?:LTOp|less)<[\w: ]+(?:, \w+)?>", _by_value),
-    (r".*\bcompute_pool_max<.*\{lambda\(long, long\)#1\}", _by_offset),
+def _by_rows(functor: str) -> Order:
+    """The order of the rows that the keys are numbers of."""
+    rank = ranks(functor)
+    return lambda memory, keys, data: torch.argsort(rank(memory, keys, data), stable=True)
+
+
+_LAMBDA = r"\(.*\{lambda\(long, long\)#1\}"
+#: By the functor's name: what makes its order.
+_ORDERS: tuple[tuple[str, Callable[[str], Order]], ...] = (
+    (r"(?:[\w:]+::)?(?:LTOp|less)<[\w: ]+(?:, \w+)?>", lambda _: _by_value),
+    (r".*\bcompute_pool_max<.*>" + _LAMBDA, lambda _: _by_offset),
+    (r".*\bunique_dim_cuda_template<.*>" + _LAMBDA, _by_rows),
 )
 
 
@@ -69,9 +79,9 @@ class _Pairs:
 
 
 def _order(functor: str) -> Order:
-    for pattern, order in _ORDERS:
+    for pattern, make in _ORDERS:
         if re.fullmatch(pattern, functor):
-            return order
+            return make(functor)
     raise UnsupportedKernel(f"a sort by {functor}")
 
 

@@ -1,8 +1,7 @@
-"""What torch.unique does along a dimension: it sorts, compares and selects numbers of rows.
+"""torch.unique along a dimension: thrust's algorithms on numbers of rows, which compare the rows.
 
-How this works. Thrust's algorithms work on the numbers; the comparison holds how long a row is and
-where the rows lie. A sort is done whole by its first kernel: what merges sorted parts after that
-only moves numbers between the two places it works in. Stable, as a merge sort is.
+How this works. The functors hold a matrix, by its row size and its address. Here rows get ranks:
+equal rows have the same, a lesser row a lesser one; then the ranks are sorted or compared.
 """
 
 from __future__ import annotations
@@ -14,87 +13,107 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from . import Family, KernelInfo, Launch, Memory, Run, UnsupportedKernel
+from . import Family, KernelInfo, Launch, Memory, Run
 from .arguments import unpacker
-from .names import dtype, template_arguments
-from .raw import asserting
+from .names import dtype, pointed, template_arguments
+from .runs import run_starts
 
-_ROWS = struct.Struct("<qQ")  # what a comparison holds: elements of a row, the first row's address
-_PAIR = struct.Struct("<QQ")
-_COUNTERS = {
-    "int*": torch.int32, "long*": torch.int64, "unsigned int*": torch.uint32,
-    "unsigned long*": torch.uint64,
-}  # fmt: skip
-_LESS, _EQUAL, _DIFFERENT = "#1", "#2", "#3"  # the comparisons' lambdas
+#: Gives the ranks of rows by their numbers, from the functor's bytes.
+Ranks = Callable[[Memory, Tensor, bytes], Tensor]
+
+_ROWS = struct.Struct("<qQ")
+_ROWS_BY = r"<.*\bunique_dim_cuda_template<"
 
 
-class _Comparison:
-    """One of the lambdas of unique_dim_cuda_template, an argument of the kernel."""
+def ranks(functor: str) -> Ranks:
+    """What ranks rows for a functor written in `unique_dim_cuda_template<T>`."""
+    kind = dtype(template_arguments(functor, "unique_dim_cuda_template")[0])
 
-    def __init__(self, kernel: KernelInfo, text: str, number: str, place: int) -> None:
-        if f"{{lambda(long, long){number}}}" not in text or kernel.params[place][1] != _ROWS.size:
-            raise UnsupportedKernel(f"a comparison {text}")
-        self._element = dtype(template_arguments(text, "unique_dim_cuda_template")[0])
+    def rank(memory: Memory, numbers: Tensor, data: bytes) -> Tensor:
+        size, at = _ROWS.unpack(data)
+        matrix = memory.view(at, kind, (int(numbers.max()) + 1, size), (size, 1))
+        places: Tensor = torch.unique(matrix[numbers], dim=0, return_inverse=True)[1]
+        return places
 
-    def rows(self, held: bytes, count: int, memory: Memory) -> Tensor:
-        """The rows as they lie in memory: (count, elements of a row)."""
-        size, pointer = _ROWS.unpack(held)
-        return memory.view(pointer, self._element, (count, size), (size, 1))
-
-
-def _counts(pointer: str) -> torch.dtype:
-    if pointer not in _COUNTERS:
-        raise UnsupportedKernel(f"a count through {pointer}")
-    return _COUNTERS[pointer]
+    return rank
 
 
-def _differences(rows: Tensor, numbers: Tensor) -> Tensor:
-    """Whether a row differs from the one before it, for all but the first: (count - 1)."""
-    ordered = rows[numbers]
-    return (ordered[1:] != ordered[:-1]).any(1)
-
-
-def _starts(rows: Tensor, numbers: Tensor) -> Tensor:
-    """The places where runs of equal rows begin."""
-    first = torch.ones(min(1, len(numbers)), dtype=torch.bool)
-    return torch.cat((first, _differences(rows, numbers))).nonzero().flatten()
-
-
-def _bind_sort(kernel: KernelInfo) -> Run:
-    """DeviceMergeSortBlockSortKernel: (in place or not, in, -, out, -, n, other place, -, less)."""
-    less = template_arguments(kernel.demangled, "DeviceMergeSortBlockSortKernel")[6]
-    comparison = _Comparison(kernel, less, _LESS, 8)
-    unpack = unpacker(kernel, "?QxQxnQxsx")
+def _bind_unique(kernel: KernelInfo) -> Run:
+    """UniqueAgent: (rows, unique rows, (row size, matrix), their number, n, ...)."""
+    arguments = template_arguments(kernel.demangled, "UniqueAgent")
+    rank, counter = ranks(arguments[2]), pointed(arguments[4])
+    unpack = unpacker(kernel, "QQsQnxx")
 
     def run(launch: Launch) -> None:
-        last, source, out, count, other, held = unpack(launch.args)
+        source, target, functor, number, count = unpack(launch.args)
+        rows, starts = _distinct(launch.memory, rank, source, functor, count)
         view = launch.memory.view
-        numbers = view(source, torch.int64, (count,), (1,))
-        rows = comparison.rows(held, count, launch.memory)
-        ranks = torch.unique(rows, dim=0, return_inverse=True)[1]
-        order = ranks[numbers].argsort(stable=True)
-        view(out if last else other, torch.int64, (count,), (1,)).copy_(numbers[order])
-
-    return asserting(run)
-
-
-def _bind_merge(kernel: KernelInfo) -> Run:
-    """DeviceMergeSortMergeKernel: (whether `out` is read, out, -, n, other place, -, less, ...)."""
-    less = template_arguments(kernel.demangled, "DeviceMergeSortMergeKernel")[6]
-    _Comparison(kernel, less, _LESS, 6)
-    unpack = unpacker(kernel, "?QxnQxxxxx")
-
-    def run(launch: Launch) -> None:
-        forth, out, count, other = unpack(launch.args)
-        places = (other, out) if forth else (out, other)
-        target, source = (launch.memory.view(at, torch.int64, (count,), (1,)) for at in places)
-        target.copy_(source)
+        view(target, torch.int64, starts.shape, (1,)).copy_(rows[starts])
+        view(number, counter, (), ()).fill_(len(starts))
 
     return run
 
 
-def _bind_nothing(kernel: KernelInfo) -> Run:
-    """Prepares scratch memory that nothing else looks at."""
+def _bind_unique_by_key(kernel: KernelInfo) -> Run:
+    """DeviceUniqueByKeySweepKernel: (rows, values, unique rows, first values, number, ...)."""
+    arguments = template_arguments(kernel.demangled, "DeviceUniqueByKeySweepKernel")
+    rank, value, counter = ranks(arguments[7]), pointed(arguments[2]), pointed(arguments[5])
+    unpack = unpacker(kernel, "QQQQQxsnxx")
+
+    def run(launch: Launch) -> None:
+        source, values_at, target, values_out, number, functor, count = unpack(launch.args)
+        rows, starts = _distinct(launch.memory, rank, source, functor, count)
+        view = launch.memory.view
+        values = view(values_at, value, (count,), (1,))[starts]
+        view(target, torch.int64, starts.shape, (1,)).copy_(rows[starts])
+        view(values_out, value, starts.shape, (1,)).copy_(values)
+        view(number, counter, (), ()).fill_(len(starts))
+
+    return run
+
+
+def _distinct(
+    memory: Memory, rank: Ranks, source: int, functor: bytes, count: int
+) -> tuple[Tensor, Tensor]:
+    """The rows' numbers, and the places where others than before begin."""
+    rows = memory.view(source, torch.int64, (count,), (1,))
+    return rows, run_starts(rank(memory, rows, functor))
+
+
+def _bind_changes(kernel: KernelInfo) -> Run:
+    """DeviceAdjacentDifferenceDifferenceKernel: (rows, -, out, (row size, matrix), n).
+
+    1 where a row differs from the one before; the first number stays as it is.
+    """
+    name = "DeviceAdjacentDifferenceDifferenceKernel"
+    rank = ranks(template_arguments(kernel.demangled, name)[3])
+    unpack = unpacker(kernel, "QxQsn")
+
+    def run(launch: Launch) -> None:
+        source, target, functor, count = unpack(launch.args)
+        rows = launch.memory.view(source, torch.int64, (count,), (1,))
+        places = rank(launch.memory, rows, functor)
+        changes = torch.cat((rows[:1], (places[1:] != places[:-1]).long()))
+        launch.memory.view(target, torch.int64, (count,), (1,)).copy_(changes)
+
+    return run
+
+
+def _bind_differences(kernel: KernelInfo) -> Run:
+    """The same by minus: (numbers, -, out, -, n): each less the one before."""
+    unpack = unpacker(kernel, "QxQxn")
+
+    def run(launch: Launch) -> None:
+        source, target, count = unpack(launch.args)
+        numbers = launch.memory.view(source, torch.int64, (count,), (1,))
+        differences = torch.diff(numbers, prepend=numbers.new_zeros(1))
+        launch.memory.view(target, torch.int64, (count,), (1,)).copy_(differences)
+
+    return run
+
+
+def _bind_scratch(kernel: KernelInfo) -> Run:
+    """Prepares scratch memory, or keeps what a block in place would overwrite."""
 
     def run(launch: Launch) -> None:
         return None
@@ -102,99 +121,13 @@ def _bind_nothing(kernel: KernelInfo) -> Run:
     return run
 
 
-def _bind_differences(kernel: KernelInfo) -> Run:
-    """DeviceAdjacentDifferenceDifferenceKernel: (in, -, out, operator, n): the first one stays."""
-    operator = template_arguments(kernel.demangled, "DeviceAdjacentDifferenceDifferenceKernel")[3]
-    difference = _difference(kernel, operator)
-    unpack = unpacker(kernel, "QxQsn")
-
-    def run(launch: Launch) -> None:
-        source, out, held, count = unpack(launch.args)
-        numbers = launch.memory.view(source, torch.int64, (count,), (1,))
-        target = launch.memory.view(out, torch.int64, (count,), (1,))
-        found = difference(numbers, held, launch.memory)
-        target[:1], target[1:] = numbers[:1].clone(), found
-
-    return asserting(run)
-
-
-def _difference(kernel: KernelInfo, operator: str) -> Callable[[Tensor, bytes, Memory], Tensor]:
-    """What an operator gives of each number and the one before it."""
-    if "::minus<long>" in operator:
-        return lambda numbers, held, memory: numbers.diff()
-    comparison = _Comparison(kernel, operator, _DIFFERENT, 3)
-    return lambda numbers, held, memory: _differences(
-        comparison.rows(held, len(numbers), memory), numbers
-    )
-
-
-def _bind_scatter(kernel: KernelInfo) -> Run:
-    """transform_kernel: (n, -, identity, where to and the places there, from where)."""
-    unpack = unpacker(kernel, "nxxss")
-
-    def run(launch: Launch) -> None:
-        count, out, values = unpack(launch.args)
-        (places_at, target), (source, _) = _PAIR.unpack(out), _PAIR.unpack(values)
-        view = launch.memory.view
-        places = view(places_at, torch.int64, (count,), (1,))
-        found = view(target, torch.int64, (int(places.max()) + 1,), (1,))
-        found[places] = view(source, torch.int64, (count,), (1,))
-
-    return asserting(run)
-
-
-def _bind_unique(kernel: KernelInfo) -> Run:
-    """UniqueAgent: (in, out, equal, how many there are, n, ...)."""
-    equal, _, counter = template_arguments(kernel.demangled, "UniqueAgent")[2:5]
-    comparison = _Comparison(kernel, equal, _EQUAL, 2)
-    counts = _counts(counter)
-    unpack = unpacker(kernel, "QQsQnxx")
-
-    def run(launch: Launch) -> None:
-        source, out, held, number, count = unpack(launch.args)
-        view = launch.memory.view
-        numbers = view(source, torch.int64, (count,), (1,))
-        found = numbers[_starts(comparison.rows(held, count, launch.memory), numbers)]
-        view(out, torch.int64, found.shape, (1,)).copy_(found)
-        view(number, counts, (), ()).fill_(len(found))
-
-    return asserting(run)
-
-
-def _bind_unique_by_key(kernel: KernelInfo) -> Run:
-    """DeviceUniqueByKeySweepKernel: (keys, values, unique keys, first values, number, -, equal, n).
-
-    Keys are numbers of rows.
-    """
-    arguments = template_arguments(kernel.demangled, "DeviceUniqueByKeySweepKernel")
-    comparison = _Comparison(kernel, arguments[7], _EQUAL, 6)
-    if arguments[1:5] != ["long*"] * 4:
-        raise UnsupportedKernel(f"keys and values as {arguments[1:5]}")
-    counter = _counts(arguments[5])
-    unpack = unpacker(kernel, "QQQQQxsnxx")
-
-    def run(launch: Launch) -> None:
-        keys, values, keys_out, values_out, number, held, count = unpack(launch.args)
-        view = launch.memory.view
-        numbers = view(keys, torch.int64, (count,), (1,))
-        starts = _starts(comparison.rows(held, count, launch.memory), numbers)
-        for source, out in ((keys, keys_out), (values, values_out)):
-            found = view(source, torch.int64, (count,), (1,))[starts]
-            view(out, torch.int64, found.shape, (1,)).copy_(found)
-        view(number, counter, (), ()).fill_(len(starts))
-
-    return asserting(run)
-
-
+_DIFFERENCE = r"\bDeviceAdjacentDifferenceDifferenceKernel<"
 _BINDERS: tuple[tuple[str, Callable[[KernelInfo], Run]], ...] = (
-    (r"\bDeviceMergeSortBlockSortKernel<.*\bunique_dim_cuda_template<", _bind_sort),
-    (r"\bDeviceMergeSortMergeKernel<.*\bunique_dim_cuda_template<", _bind_merge),
-    (r"\bDeviceMergeSortPartitionKernel<.*\bunique_dim_cuda_template<", _bind_nothing),
-    (r"\bDeviceAdjacentDifferenceInitKernel<", _bind_nothing),
-    (r"\bDeviceAdjacentDifferenceDifferenceKernel<", _bind_differences),
-    (r"\btransform_kernel<.*\bpermutation_iterator<long\*, long const\*>, long\*>", _bind_scatter),
-    (r"\b__unique::InitAgent<", _bind_nothing),
-    (r"\b__unique::UniqueAgent<.*\bunique_dim_cuda_template<", _bind_unique),
-    (r"\bDeviceUniqueByKeySweepKernel<.*\bunique_dim_cuda_template<", _bind_unique_by_key),
+    (r"\bUniqueAgent" + _ROWS_BY, _bind_unique),
+    (r"\bDeviceUniqueByKeySweepKernel" + _ROWS_BY, _bind_unique_by_key),
+    (_DIFFERENCE + r".*\bunique_dim_cuda_template<", _bind_changes),
+    (_DIFFERENCE + r".* long\*, long\*, \S*minus<long>", _bind_differences),
+    (r"\bDeviceAdjacentDifferenceInitKernel<", _bind_scratch),
+    (r"\b__unique::InitAgent<", _bind_scratch),
 )
 FAMILY: Family = [(re.compile(pattern), binder) for pattern, binder in _BINDERS]
