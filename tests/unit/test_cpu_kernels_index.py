@@ -157,3 +157,15 @@ def test_segments_out_of_bounds_are_a_failed_assertion(starts: Sequence[int]) ->
     with pytest.raises(CallError) as caught:
         _segment_sums(starts)
     assert caught.value.code == DEVICE_ASSERT
+
+
+@pytest.mark.parametrize("index", [5, -6])
+def test_selecting_from_sparse_out_of_bounds_is_a_failed_assertion(index: int) -> None:
+    memory = Buffer()
+    pointers = [memory.put(torch.zeros(1, dtype=torch.int64)), memory.put(torch.tensor([index]))]
+    args = struct.pack("<i4xq8xQQ", 1, 5, *pointers)
+    lambda_ = "at::native::index_select_sparse_cuda(long)::{lambda()#1}::{lambda(long)#1}"
+    name = f"void at::native::vectorized_elementwise_kernel<4, {lambda_}, x>(int)"
+    with pytest.raises(CallError) as caught:
+        _run(name, [4, 16, 16], args, memory)
+    assert caught.value.code == DEVICE_ASSERT
