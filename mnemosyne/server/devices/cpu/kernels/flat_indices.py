@@ -101,12 +101,13 @@ def _spread(
     columns_at: int, elements_at: int, order_at: int,
 ) -> Tensor:  # fmt: skip
     """Of each column that many elements, from the first in sorted order on, behind the others."""
-    number = torch.arange(int(counts.sum())) - offsets.repeat_interleave(counts)
+    total = int(counts.sum())
+    targets = [memory.view(at, torch.int64, (total,), (1,)) for at in (columns_at, elements_at)]
+    number = torch.arange(total) - offsets.repeat_interleave(counts)
     places = firsts.repeat_interleave(counts) + number
     order = memory.view(order_at, torch.int64, (int(places.max()) + 1,), (1,))
-    for target, values in ((columns_at, columns.repeat_interleave(counts)),
-                           (elements_at, order[places])):  # fmt: skip
-        memory.view(target, torch.int64, values.shape, (1,)).copy_(values)
+    targets[0].copy_(columns.repeat_interleave(counts))
+    targets[1].copy_(order[places])
     return counts
 
 

@@ -42,8 +42,8 @@ def _bind_sequence(kernel: KernelInfo) -> Run:
     def run(launch: Launch) -> None:
         count, functor = read(launch.args)
         target, first, step = layout.unpack(functor)
-        numbers = torch.arange(count) * step + first
-        launch.memory.view(target, torch.int64, (count,), (1,)).copy_(numbers)
+        numbers = launch.memory.view(target, torch.int64, (count,), (1,))
+        torch.arange(count, out=numbers).mul_(step).add_(first)
 
     return run
 
@@ -75,8 +75,9 @@ def _bind_rows(kernel: KernelInfo) -> Run:
         count, functor = read(launch.args)
         starts_at, _, _ = _VECTOR.unpack_from(functor, 48)
         starts = launch.memory.view(starts_at, torch.int32, (count + 1,), (1,)).long()
-        rows = torch.arange(count).repeat_interleave(starts.diff())
-        accessor(launch.memory, torch.int64, functor, 8)[0, : len(rows)] = rows
+        rows = accessor(launch.memory, torch.int64, functor, 8)[0]
+        elements = torch.arange(min(len(rows), int(starts[-1])))
+        rows[: len(elements)] = torch.searchsorted(starts[1:], elements, right=True)
 
     return run
 

@@ -118,8 +118,8 @@ def _bind_matrix_ends(kernel: KernelInfo) -> Run:
     def run(launch: Launch) -> None:
         target, matrices, source, count = unpack(launch.args)
         numbers = launch.memory.view(source, torch.int64, (count,), (1,))
-        ends = torch.searchsorted(numbers, torch.arange(matrices), right=True)
-        launch.memory.view(target, torch.int64, (matrices,), (1,)).copy_(ends)
+        ends = launch.memory.view(target, torch.int64, (matrices,), (1,))
+        ends.copy_(torch.searchsorted(numbers, torch.arange(matrices), right=True))
 
     return run
 

@@ -79,8 +79,8 @@ class _Pools:
 
     def __init__(self, memory: Memory, order_at: int, sizes_at: int, count: int) -> None:
         sizes = memory.view(sizes_at, torch.int64, (count,), (1,))
+        self.order = memory.view(order_at, torch.int64, (int(sizes.sum()),), (1,))
         self.pool = torch.repeat_interleave(sizes)
-        self.order = memory.view(order_at, torch.int64, self.pool.shape, (1,))
 
     def sums(self, rows: Tensor, count: int) -> Tensor:
         """Of each element the sum of its pool."""

@@ -27,8 +27,8 @@ def _bind_counting(kernel: KernelInfo) -> Run:
     def run(launch: Launch) -> None:
         count, _, target, first = unpack(launch.args)
         (start,) = _WORD.unpack_from(first)
-        numbers = torch.arange(start, start + count)
-        launch.memory.view(target, torch.int64, (count,), (1,)).copy_(numbers)
+        numbers = launch.memory.view(target, torch.int64, (count,), (1,))
+        torch.arange(start, start + count, out=numbers)
 
     return run
 
