@@ -107,14 +107,14 @@ import torch
 def error(of, *arguments):
     try: of(*arguments)
     except RuntimeError as error: return str(error).splitlines()[0]
-images = torch.randn(1, 1, 8, 8, device="cuda")
-print(error(lambda: torch.nn.functional.fractional_max_pool2d(images, 2, output_size=4)))
-print(error(torch.lgamma, images))
-print(error(torch.special.bessel_j0, images))
+values = torch.randn(8, device="cuda")
+print(error(lambda: torch.linspace(0, 1, 5, dtype=torch.complex64, device="cuda")))
+print(error(torch.lgamma, values))
+print(error(torch.special.bessel_j0, values))
 """
     done = server.run(code)
     first, second, third = done.stdout.splitlines()
-    assert "fractional_max_pool2d" in first
+    assert "linspace" in first
     assert "such as lgamma_kernel" in second
     assert "such as bessel_j0" in third
 
